@@ -1,0 +1,121 @@
+"""The two sides of a certificate: what the attacker may do, and what the defender computes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from warpcert import transforms
+from warpcert.transforms import Box, Preprocess, Transform, kernels
+
+__all__ = ["Defence", "Threat"]
+
+
+@final
+@dataclass(frozen=True)
+class Threat:
+    """The attacker picks γ ∈ Γ = `box` and hands over x' = q(T_γ x), or T_γ x itself when `quantized` is off."""
+
+    transform: Transform
+    box: Box
+    interpolation: str = "bilinear"
+    quantized: bool = True
+
+    def __post_init__(self) -> None:
+        kernels.kernel(self.interpolation)
+        if self.box.dim != self.transform.dim:
+            raise ValueError(
+                f"Γ has {self.box.dim} dimension(s), but {self.transform.name} has {self.transform.dim} parameter(s)"
+            )
+        if not self.box.contains((0.0,) * self.box.dim):
+            raise ValueError(f"Γ must contain γ = 0 (the picture as it is); got {self.box.lower} … {self.box.upper}")
+
+    @classmethod
+    def surface(cls, transform: str, *gamma: float, interpolation: str = "bilinear", quantized: bool = True) -> Threat:
+        """In surface units: Threat.surface("rotation", 30) is ±30°, ("scaling", -10, 30) is ×0.9 to ×1.3."""
+        t = transforms.get(transform)
+        return cls(t, t.box(*gamma), interpolation, quantized)
+
+    def attacked(self, x: Tensor, gamma: Tensor) -> Tensor:
+        """x' for parameters [B,d]: [C,...] or [B,C,...] → [B,C,...]."""
+        moved = self.transform(x, gamma, self.interpolation)
+        return self.transform.quantize(moved) if self.quantized else moved
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"transform": self.transform.name}
+
+    @classmethod
+    def from_dict(cls, d: dict[str, Any]) -> Threat:
+        box = Box(tuple(d["box"]["lower"]), tuple(d["box"]["upper"]))
+        return cls(transforms.get(d["transform"]), box, d["interpolation"], d["quantized"])
+
+
+@final
+@dataclass(frozen=True)
+class Defence:
+    """The defender classifies P T_β z + δ with β ~ N(0, diag(sigma_param²)) and δ ~ N(0, sigma_noise²), in internal units.
+
+    sigma_param of zeros means no parameter noise (pixel noise alone), sigma_noise 0 no pixel noise.
+    """
+
+    transform: Transform
+    sigma_param: tuple[float, ...]
+    sigma_noise: float
+    interpolation: str = "bicubic"
+    preprocess: Preprocess = Preprocess()
+
+    def __post_init__(self) -> None:
+        kernels.kernel(self.interpolation)
+        if len(self.sigma_param) != self.transform.dim:
+            raise ValueError(
+                f"sigma_param needs {self.transform.dim} value(s) for {self.transform.name}; got {self.sigma_param}"
+            )
+        if any(not math.isfinite(s) or s < 0 for s in (*self.sigma_param, self.sigma_noise)):
+            raise ValueError(f"σ must be finite and not negative; got {self.sigma_param} and {self.sigma_noise}")
+        if any(s == 0 for s in self.sigma_param) and any(s > 0 for s in self.sigma_param):
+            raise ValueError(
+                f"sigma_param must be positive on every axis, or zero on every axis; got {self.sigma_param}"
+            )
+        if self.sigma_noise == 0 and not any(self.sigma_param):
+            raise ValueError("a defence needs sigma_param > 0 or sigma_noise > 0; both are zero")
+
+    @classmethod
+    def surface(
+        cls,
+        transform: str,
+        *sigma: float,
+        noise: float,
+        interpolation: str = "bicubic",
+        preprocess: Preprocess | None = None,
+    ) -> Defence:
+        """In surface units: Defence.surface("rotation", 30, noise=0.15) smooths with σ_γ = 30° and σ_δ = 0.15."""
+        t = transforms.get(transform)
+        values = sigma * t.dim if len(sigma) == 1 else sigma
+        return cls(t, tuple(t.internal(s) for s in values), noise, interpolation, preprocess or Preprocess())
+
+    def view(self, z: Tensor, beta: Tensor) -> Tensor:
+        """P T_β z for parameters [B,d], without noise: [C,...] or [B,C,...] → [B,C,...]."""
+        return self.preprocess(self.transform(z, beta, self.interpolation))
+
+    def draw_beta(self, count: int, generator: torch.Generator, center: tuple[float, ...] | None = None) -> Tensor:
+        """β ~ N(center, diag(sigma_param²)) [count, d], float64, on the generator's device."""
+        beta = torch.randn(count, self.transform.dim, generator=generator, device=generator.device, dtype=torch.float64)
+        beta *= torch.tensor(self.sigma_param, dtype=torch.float64, device=beta.device)
+        return beta if center is None else beta + torch.tensor(center, dtype=torch.float64, device=beta.device)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"transform": self.transform.name}
+
+    @classmethod
+    def from_dict(cls, d: dict[str, Any]) -> Defence:
+        return cls(
+            transforms.get(d["transform"]),
+            tuple(d["sigma_param"]),
+            d["sigma_noise"],
+            d["interpolation"],
+            Preprocess(**d["preprocess"]),
+        )

@@ -1,0 +1,39 @@
+"""Transformations, one definition each; `get` finds one by name."""
+
+from __future__ import annotations
+
+from warpcert.transforms.base import Box, PointwiseTransform, SpatialTransform, Transform
+from warpcert.transforms.brightness import Brightness
+from warpcert.transforms.contrast import Contrast
+from warpcert.transforms.preprocess import Preprocess
+from warpcert.transforms.rotation import Rotation
+from warpcert.transforms.scaling import Scaling
+from warpcert.transforms.translation import Translation
+from warpcert.transforms.volume import Volume
+
+__all__ = [
+    "TRANSFORMS",
+    "Box",
+    "Brightness",
+    "Contrast",
+    "PointwiseTransform",
+    "Preprocess",
+    "Rotation",
+    "Scaling",
+    "SpatialTransform",
+    "Transform",
+    "Translation",
+    "Volume",
+    "get",
+]
+
+TRANSFORMS: dict[str, Transform] = {
+    t.name: t for t in (Rotation(), Translation(), Scaling(), Brightness(), Contrast(), Volume())
+}
+
+
+def get(name: str) -> Transform:
+    """The transformation of that name."""
+    if name not in TRANSFORMS:
+        raise ValueError(f"transformation {name!r} is not known; choose one of {', '.join(TRANSFORMS)}")
+    return TRANSFORMS[name]

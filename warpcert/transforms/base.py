@@ -1,0 +1,193 @@
+"""What a transformation is: a family T_γ with T_β∘T_γ = T_{β+γ}, written once as a coordinate map or as a value map."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from warpcert.transforms import kernels
+
+__all__ = ["Box", "PointwiseTransform", "SpatialTransform", "Transform"]
+
+
+@final
+@dataclass(frozen=True)
+class Box:
+    """A product of closed intervals of parameters, in internal units: lower[i] ≤ γ_i ≤ upper[i]."""
+
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.lower) != len(self.upper) or not self.lower:
+            raise ValueError(
+                f"a box needs as many lower as upper ends, at least one; got {self.lower} and {self.upper}"
+            )
+        if not all(math.isfinite(v) for v in (*self.lower, *self.upper)):
+            raise ValueError(f"a box needs finite ends; got {self.lower} and {self.upper}")
+        if any(lo > hi for lo, hi in zip(self.lower, self.upper, strict=True)):
+            raise ValueError(f"a box needs lower ends ≤ upper ends; got {self.lower} and {self.upper}")
+
+    @property
+    def dim(self) -> int:
+        return len(self.lower)
+
+    @property
+    def center(self) -> tuple[float, ...]:
+        return tuple((lo + hi) / 2 for lo, hi in zip(self.lower, self.upper, strict=True))
+
+    def contains(self, gamma: Sequence[float]) -> bool:
+        return len(gamma) == self.dim and all(
+            lo <= g <= hi for lo, g, hi in zip(self.lower, gamma, self.upper, strict=True)
+        )
+
+    def scaled(self, factor: float) -> Box:
+        """The box with every end multiplied by factor ≥ 0 (shrinks towards γ = 0)."""
+        return Box(tuple(factor * v for v in self.lower), tuple(factor * v for v in self.upper))
+
+    def uniform(self, count: int, generator: torch.Generator) -> Tensor:
+        """Uniform parameters [count, d], float64, on the generator's device."""
+        u = torch.rand(count, self.dim, generator=generator, device=generator.device, dtype=torch.float64)
+        lower = torch.tensor(self.lower, dtype=torch.float64, device=u.device)
+        upper = torch.tensor(self.upper, dtype=torch.float64, device=u.device)
+        return lower + u * (upper - lower)
+
+    def grid(self, per_axis: int) -> Tensor:
+        """A regular grid with ends [per_axis^d, d], float64."""
+        axes = [
+            torch.linspace(lo, hi, per_axis, dtype=torch.float64) for lo, hi in zip(self.lower, self.upper, strict=True)
+        ]
+        return torch.cartesian_prod(*axes).reshape(-1, self.dim)
+
+
+class Transform(ABC):
+    """A parametrised transformation. Leaves are final and stateless; equality is by type.
+
+    Units: `internal` turns what a person writes (degrees, pixels, per cent, dB) into the additive parameter γ; `surface` goes back. Both are
+    increasing and keep 0.
+    """
+
+    name: ClassVar[str]
+    dim: ClassVar[int] = 1
+    unit: ClassVar[str]  # of the surface
+    noun: ClassVar[str]  # as in "every rotation up to ±30°"
+    composition: ClassVar[str]  # the law T_β∘T_γ = T_{β+γ}, in words
+    natural_vignette: ClassVar[str]  # what hides the content that T pushes out of the frame
+    item_dims: ClassVar[int] = 3  # of one x: [C,H,W], or [C,L] for sound
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+    step: ClassVar[float] = 1 / 255  # between neighbouring values of what the attacker hands over
+
+    @abstractmethod
+    def __call__(self, x: Tensor, gamma: Tensor, interpolation: str = "bilinear") -> Tensor:
+        """T_γ x for gamma [B,d]: one x [C,...] for all parameters, or a batch x [B,C,...] with one parameter each → [B,C,...]."""
+
+    def internal(self, surface: float) -> float:
+        return surface
+
+    def surface(self, internal: float) -> float:
+        return internal
+
+    @final
+    def box(self, *surface: float) -> Box:
+        """The box of surface units: box(30) is ±30 on every axis, box(-10, 30) one asymmetric axis, box(2, 3) is ±2 × ±3 for d = 2."""
+        if len(surface) == 2 and self.dim == 1:
+            return Box((self.internal(surface[0]),), (self.internal(surface[1]),))
+        if len(surface) == 1:
+            surface = surface * self.dim
+        if len(surface) != self.dim or any(not math.isfinite(v) or v < 0 for v in surface):
+            raise ValueError(
+                f"Γ for {self.name} needs 1 or {self.dim} finite number(s) ≥ 0 in {self.unit}, or a lower and an upper end "
+                f"if there is one parameter; got {surface}"
+            )
+        return Box(tuple(self.internal(-v) for v in surface), tuple(self.internal(v) for v in surface))
+
+    @final
+    def quantize(self, z: Tensor) -> Tensor:
+        """q: clamps to the legal range and rounds to its steps (8-bit images, 16-bit sound)."""
+        levels = round(1 / self.step)
+        return (z.clamp(self.low, self.high) * levels).round_().div_(levels)
+
+    @final
+    def to_text(self, internal: float) -> str:
+        """An internal value in surface units, for people."""
+        return f"{self.surface(internal):.4g}{'' if self.unit in '°%' else ' '}{self.unit}"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    @final
+    def _check(self, x: Tensor, gamma: Tensor) -> None:
+        dims = self.item_dims
+        if gamma.dim() != 2 or gamma.shape[1] != self.dim:
+            raise ValueError(f"{self.name} takes parameters of shape [B, {self.dim}]; got {list(gamma.shape)}")
+        if x.dim() not in (dims, dims + 1):
+            raise ValueError(
+                f"{self.name} takes x with {dims} dimensions, or {dims + 1} for a batch; got {list(x.shape)}"
+            )
+        if x.dim() == dims + 1 and x.shape[0] != gamma.shape[0]:
+            raise ValueError(f"a batch of {x.shape[0]} needs as many parameters; got {gamma.shape[0]}")
+
+
+class SpatialTransform(Transform):
+    """Moves pixels: the value at p is the image's at the point `source(γ, p)` = T_γ^{-1}(p), interpolated."""
+
+    @abstractmethod
+    def source(self, gamma: Sequence[Any], y: Any, x: Any) -> tuple[Any, Any]:
+        """T_γ^{-1}(y, x) in centred coordinates, written in +, −, ·, sin(), cos(), exp() so that tensors and intervals both pass."""
+
+    @final
+    def coordinates(self, gamma: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """The source points (y, x), each [B,H,W], in the dtype and on the device of gamma."""
+        y = torch.arange(height, dtype=gamma.dtype, device=gamma.device)[:, None] - (height - 1) / 2
+        x = torch.arange(width, dtype=gamma.dtype, device=gamma.device)[None, :] - (width - 1) / 2
+        source_y, source_x = self.source([g[:, None, None] for g in gamma.unbind(1)], y, x)
+        shape = (gamma.shape[0], height, width)
+        return source_y.expand(shape), source_x.expand(shape)
+
+    @final
+    def __call__(self, x: Tensor, gamma: Tensor, interpolation: str = "bilinear") -> Tensor:
+        self._check(x, gamma)
+        source_y, source_x = self.coordinates(gamma.to(x), *x.shape[-2:])
+        return kernels.sample(x, source_y, source_x, kernels.kernel(interpolation))
+
+    @final
+    def matrix(self, gamma: Sequence[float], height: int, width: int, interpolation: str = "bilinear") -> Tensor:
+        """T_γ as a sparse matrix [H·W, H·W] (coalesced COO, float64): matrix @ x.flatten() = T_γ x."""
+        point = torch.tensor([list(gamma)], dtype=torch.float64)
+        source_y, source_x = self.coordinates(point, height, width)
+        index, weight = kernels.taps(source_y[0], source_x[0], height, width, kernels.kernel(interpolation))
+        row = torch.arange(height * width).repeat_interleave(index.shape[-1])
+        entries = torch.stack((row, index.flatten()))
+        keep = weight.flatten() != 0
+        size = (height * width, height * width)
+        values = weight.flatten()[keep]
+        return torch.sparse_coo_tensor(entries[:, keep], values, size, check_invariants=True).coalesce()
+
+
+class PointwiseTransform(Transform):
+    """Changes values, not places: composes exactly until the attacker clips and rounds. `interpolation` is ignored."""
+
+    natural_vignette: ClassVar[str] = "none"
+
+    @abstractmethod
+    def value(self, gamma: Any, x: Any) -> Any:
+        """The new value of x under γ, written so that tensors and intervals both pass."""
+
+    @final
+    def __call__(self, x: Tensor, gamma: Tensor, interpolation: str = "bilinear") -> Tensor:
+        self._check(x, gamma)
+        moved: Tensor = self.value(gamma.to(x).reshape(-1, *(1,) * self.item_dims), x)
+        return moved

@@ -1,0 +1,31 @@
+"""Multiplicative contrast."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, final
+
+from warpcert.transforms.base import PointwiseTransform
+
+__all__ = ["Contrast"]
+
+
+@final
+class Contrast(PointwiseTransform):
+    """Multiplies every value by e^γ, so that parameters add; per cent at the surface (30 is ×1.3)."""
+
+    name: ClassVar[str] = "contrast"
+    unit: ClassVar[str] = "%"
+    noun: ClassVar[str] = "contrast change"
+    composition: ClassVar[str] = "factors multiply: their logarithms add"
+
+    def internal(self, surface: float) -> float:
+        if surface <= -100:
+            raise ValueError(f"contrast needs a change above −100 %; got {surface} %")
+        return math.log1p(surface / 100)
+
+    def surface(self, internal: float) -> float:
+        return 100 * math.expm1(internal)
+
+    def value(self, gamma: Any, x: Any) -> Any:
+        return x * gamma.exp()

@@ -1,0 +1,86 @@
+"""P: vignette, Gaussian blur, vignette. Linear and without parameters; it turns small misplacements into small errors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+__all__ = ["Preprocess"]
+
+
+@final
+@dataclass(frozen=True)
+class Preprocess:
+    """P x = V B V x, with V a 0/1 mask and B a normalised Gaussian blur that sees 0 outside the frame.
+
+    vignette   none, circle (pixels within min(H,W)/2 − margin of the centre) or rectangle (a frame of `margin` pixels is cut)
+    blur_sigma, blur_size   entries exp(−(i²+j²)/(2σ²)) on size × size pixels, sum 1; sigma 0 means no blur
+
+    B is separable, so B x = B_H x B_Wᵀ with two banded matrices: two matrix products for a whole batch. They must run in full float32: call
+    it with TF32 matrix products off (torch's default), it refuses otherwise.
+    """
+
+    vignette: str = "none"
+    margin: float = 0.0
+    blur_sigma: float = 0.0
+    blur_size: int = 1
+
+    def __post_init__(self) -> None:
+        if self.vignette not in ("none", "circle", "rectangle"):
+            raise ValueError(f"vignette {self.vignette!r} is not known; choose none, circle or rectangle")
+        if not (math.isfinite(self.margin) and self.margin >= 0):
+            raise ValueError(f"vignette margin must be a finite number of pixels ≥ 0; got {self.margin}")
+        if not (math.isfinite(self.blur_sigma) and self.blur_sigma >= 0):
+            raise ValueError(f"blur_sigma must be finite and ≥ 0 (0: no blur); got {self.blur_sigma}")
+        if self.blur_size < 1 or self.blur_size % 2 == 0:
+            raise ValueError(f"blur_size must be odd and ≥ 1; got {self.blur_size}")
+
+    @property
+    def is_identity(self) -> bool:
+        return self.vignette == "none" and not self._blurs
+
+    @property
+    def _blurs(self) -> bool:
+        return self.blur_sigma > 0 and self.blur_size > 1
+
+    def mask(self, height: int, width: int) -> Tensor:
+        """V as a bool mask [H,W]."""
+        y = torch.arange(height, dtype=torch.float64)[:, None] - (height - 1) / 2
+        x = torch.arange(width, dtype=torch.float64)[None, :] - (width - 1) / 2
+        if self.vignette == "circle":
+            return y.square() + x.square() <= max(0.0, min(height, width) / 2 - self.margin) ** 2
+        if self.vignette == "rectangle":
+            return (y.abs() <= (height - 1) / 2 - self.margin) & (x.abs() <= (width - 1) / 2 - self.margin)
+        return torch.ones(height, width, dtype=torch.bool)
+
+    def band(self, side: int) -> Tensor:
+        """The blur along one axis as a banded matrix [side, side], float64."""
+        offset = torch.arange(side, dtype=torch.float64)[:, None] - torch.arange(side, dtype=torch.float64)[None, :]
+        reach = self.blur_size // 2
+        tap = torch.arange(-reach, reach + 1, dtype=torch.float64)
+        total = torch.exp(-tap.square() / (2 * self.blur_sigma**2)).sum()
+        weight = torch.exp(-offset.square() / (2 * self.blur_sigma**2)) / total
+        return torch.where(offset.abs() <= reach, weight, 0)
+
+    def matrix(self, height: int, width: int) -> Tensor:
+        """P as a dense matrix [H·W, H·W], float64."""
+        mask = self.mask(height, width).flatten().double()
+        blur = torch.kron(self.band(height), self.band(width)) if self._blurs else torch.eye(height * width).double()
+        return mask[:, None] * blur * mask[None, :]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """P x for x [..., H, W]."""
+        if self.is_identity:
+            return x
+        height, width = x.shape[-2:]
+        mask = self.mask(height, width).to(x)
+        x = x * mask
+        if self._blurs:
+            if x.is_cuda and x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32:
+                raise ValueError("P needs full float32 products: set torch.backends.cuda.matmul.allow_tf32 = False")
+            x = self.band(height).to(x) @ x @ self.band(width).to(x).T * mask
+        return x
