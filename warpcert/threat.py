@@ -57,7 +57,8 @@ class Threat:
 @final
 @dataclass(frozen=True)
 class Defence:
-    """The defender classifies P T_β z + δ with β ~ N(0, diag(sigma_param²)) and δ ~ N(0, sigma_noise²), in internal units.
+    """The defender classifies P T_β z + δ with β ~ N(0, diag(sigma_param²)) and δ ~ N(0, sigma_noise²), in internal
+    units.
 
     sigma_param of zeros means no parameter noise (pixel noise alone), sigma_noise 0 no pixel noise.
     """

@@ -69,8 +69,8 @@ class Box:
 class Transform(ABC):
     """A parametrised transformation. Leaves are final and stateless; equality is by type.
 
-    Units: `internal` turns what a person writes (degrees, pixels, per cent, dB) into the additive parameter γ; `surface` goes back. Both are
-    increasing and keep 0.
+    Units: `internal` turns what a person writes (degrees, pixels, per cent, dB) into the additive parameter γ;
+    `surface` goes back. Both are increasing and keep 0.
     """
 
     name: ClassVar[str]
@@ -86,7 +86,9 @@ class Transform(ABC):
 
     @abstractmethod
     def __call__(self, x: Tensor, gamma: Tensor, interpolation: str = "bilinear") -> Tensor:
-        """T_γ x for gamma [B,d]: one x [C,...] for all parameters, or a batch x [B,C,...] with one parameter each → [B,C,...]."""
+        """T_γ x for gamma [B,d]: one x [C,...] for all parameters, or a batch x [B,C,...] with one parameter each →
+        [B,C,...].
+        """
 
     def internal(self, surface: float) -> float:
         return surface
@@ -96,14 +98,16 @@ class Transform(ABC):
 
     @final
     def box(self, *surface: float) -> Box:
-        """The box of surface units: box(30) is ±30 on every axis, box(-10, 30) one asymmetric axis, box(2, 3) is ±2 × ±3 for d = 2."""
+        """The box of surface units: box(30) is ±30 on every axis, box(-10, 30) one asymmetric axis, box(2, 3) is ±2 ×
+        ±3 for d = 2.
+        """
         if len(surface) == 2 and self.dim == 1:
             return Box((self.internal(surface[0]),), (self.internal(surface[1]),))
         if len(surface) == 1:
             surface = surface * self.dim
         if len(surface) != self.dim or any(not math.isfinite(v) or v < 0 for v in surface):
             raise ValueError(
-                f"Γ for {self.name} needs 1 or {self.dim} finite number(s) ≥ 0 in {self.unit}, or a lower and an upper end "
+                f"Γ for {self.name} needs 1 or {self.dim} finite number(s) ≥ 0 in {self.unit}, or both ends "
                 f"if there is one parameter; got {surface}"
             )
         return Box(tuple(self.internal(-v) for v in surface), tuple(self.internal(v) for v in surface))
@@ -146,7 +150,9 @@ class SpatialTransform(Transform):
 
     @abstractmethod
     def source(self, gamma: Sequence[Any], y: Any, x: Any) -> tuple[Any, Any]:
-        """T_γ^{-1}(y, x) in centred coordinates, written in +, −, ·, sin(), cos(), exp() so that tensors and intervals both pass."""
+        """T_γ^{-1}(y, x) in centred coordinates, written in +, −, ·, sin(), cos(), exp() so that tensors and intervals
+        both pass.
+        """
 
     @final
     def coordinates(self, gamma: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:

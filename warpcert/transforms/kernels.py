@@ -1,7 +1,8 @@
 """Interpolation kernels: a value off the grid is Σ_ij x[i,j] k(s_y − i) k(s_x − j), with x = 0 outside the frame.
 
-This sum is the definition of T^I. `gather` and `taps` evaluate it literally, in any dtype and for every kernel; `sample` hands the same
-sum to torch's fused `grid_sample` for the kernels that it knows (the tests hold the two together).
+This sum is the definition of T^I. `gather` and `taps` evaluate it literally, in any dtype and for every kernel;
+`sample` hands the same sum to torch's fused `grid_sample` for the kernels that it knows (the tests hold the two
+together).
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ __all__ = ["KERNELS", "Kernel", "gather", "kernel", "sample", "taps"]
 class Kernel:
     """A 1-D interpolation kernel with support [−reach, reach].
 
-    `value` and `derivative` map distances to k and k'. `gradient` bounds |∂/∂s| of the 2-D interpolant per axis and `overshoot` how far its
-    values leave [0,1], both for images in [0,1] (`gradient` is None where the interpolant jumps).
+    `value` and `derivative` map distances to k and k'. `gradient` bounds |∂/∂s| of the 2-D interpolant per axis and
+    `overshoot` how far its values leave [0,1], both for images in [0,1] (`gradient` is None where the interpolant
+    jumps).
     """
 
     name: str
@@ -59,7 +61,8 @@ def _cubic(a: float) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Ten
     return value, derivative
 
 
-# Overshoot of a separable kernel: with S = max_t Σ|k(t − i)| the weights of a point sum to 1 and their absolute values to at most S², so
+# Overshoot of a separable kernel: with S = max_t Σ|k(t − i)| the weights of a point sum to 1 and their absolute values
+# to at most S², so
 # values of [0,1] images lie in [(1 − S²)/2, (1 + S²)/2]. S is 1.25 (a=−½) and 1.375 (a=−¾), both at t = ½.
 KERNELS = {
     k.name: k
@@ -73,14 +76,16 @@ KERNELS = {
 
 
 def kernel(name: str) -> Kernel:
-    """The kernel of that name: nearest, bilinear, bicubic (a=−¾, as torch and OpenCV) or bicubic-0.5 (a=−½, as Pillow)."""
+    """The kernel of that name; bicubic has a = −¾ (as in torch and OpenCV), bicubic-0.5 a = −½ (as in Pillow)."""
     if name not in KERNELS:
         raise ValueError(f"interpolation {name!r} is not known; choose one of {', '.join(KERNELS)}")
     return KERNELS[name]
 
 
 def _axis(s: Tensor, side: int, k: Kernel) -> tuple[Tensor, Tensor]:
-    """Indices and weights [..., 2·reach] of the pixels that take part along one axis; weight 0 (and a valid index) outside the frame."""
+    """Indices and weights [..., 2·reach] of the pixels that take part along one axis; weight 0 (and a valid index)
+    outside the frame.
+    """
     u = s + (side - 1) / 2
     if k.name == "nearest":  # one pixel, ties to even as torch does
         index = u.round().long().unsqueeze(-1)
@@ -93,7 +98,7 @@ def _axis(s: Tensor, side: int, k: Kernel) -> tuple[Tensor, Tensor]:
 
 
 def taps(source_y: Tensor, source_x: Tensor, height: int, width: int, k: Kernel) -> tuple[Tensor, Tensor]:
-    """Flat pixel indices and weights [..., K] of the interpolation at centred coordinates (source_y, source_x) [...]."""
+    """Flat pixel indices and weights [..., K] of the interpolation at centred coordinates [...]."""
     row, weight_y = _axis(source_y, height, k)
     column, weight_x = _axis(source_x, width, k)
     index = row.unsqueeze(-1) * width + column.unsqueeze(-2)
@@ -117,7 +122,9 @@ def gather(x: Tensor, source_y: Tensor, source_x: Tensor, k: Kernel) -> Tensor:
 
 
 def sample(x: Tensor, source_y: Tensor, source_x: Tensor, k: Kernel) -> Tensor:
-    """`gather`, by torch's fused kernel where it computes the same sum; one image [C,H,W] serves all B parameters without copies."""
+    """`gather`, by torch's fused kernel where it computes the same sum; one image [C,H,W] serves all B parameters
+    without copies.
+    """
     if k.torch_mode is None:
         return gather(x, source_y, source_x, k)
     height, width = x.shape[-2:]

@@ -1,4 +1,4 @@
-"""P: vignette, Gaussian blur, vignette. Linear and without parameters; it turns small misplacements into small errors."""
+"""P: vignette, Gaussian blur, vignette. Linear and without parameters; it makes small misplacements small errors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Preprocess"]
 class Preprocess:
     """P x = V B V x, with V a 0/1 mask and B a normalised Gaussian blur that sees 0 outside the frame.
 
-    vignette   none, circle (pixels within min(H,W)/2 − margin of the centre) or rectangle (a frame of `margin` pixels is cut)
+    vignette   none, circle (pixels within min(H,W)/2 − margin of the centre) or rectangle (cuts a frame of `margin`)
     blur_sigma, blur_size   entries exp(−(i²+j²)/(2σ²)) on size × size pixels, sum 1; sigma 0 means no blur
 
-    B is separable, so B x = B_H x B_Wᵀ with two banded matrices: two matrix products for a whole batch. They must run in full float32: call
-    it with TF32 matrix products off (torch's default), it refuses otherwise.
+    B is separable, so B x = B_H x B_Wᵀ with two banded matrices: two matrix products for a whole batch. They must
+    run in full float32: call it with TF32 matrix products off (torch's default), it refuses otherwise.
     """
 
     vignette: str = "none"

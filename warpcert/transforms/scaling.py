@@ -13,7 +13,9 @@ __all__ = ["Scaling"]
 
 @final
 class Scaling(SpatialTransform):
-    """Enlarges the picture by the factor e^γ, so that parameters add; per cent at the surface (30 is ×1.3, −30 is ×0.7)."""
+    """Enlarges the picture by the factor e^γ, so that parameters add; per cent at the surface (30 is ×1.3, −30 is
+    ×0.7).
+    """
 
     name: ClassVar[str] = "scaling"
     unit: ClassVar[str] = "%"

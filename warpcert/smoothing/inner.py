@@ -1,0 +1,122 @@
+"""Inner classifiers of the nested form: h on one P-image v, with a proof that h is constant on the ball B(v, E)."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from scipy.stats import norm
+from torch import Tensor
+
+from warpcert import stats
+from warpcert.smoothing.joint import Classifier, add_noise, logits_of
+
+__all__ = ["GaussianInner", "Inner", "MarginInner"]
+
+
+class Inner(ABC):
+    """Decides for each view whether h(v') = label for all ‖v' − v‖₂ ≤ E; wrong with probability ≤ alpha per view,
+    independently.
+    """
+
+    alpha: float
+
+    @abstractmethod
+    def accepts(self, views: Tensor, label: int, E: float, generator: torch.Generator) -> tuple[Tensor, int]:
+        """(bool [B], forward passes used)."""
+
+    @abstractmethod
+    def votes(self, views: Tensor, generator: torch.Generator) -> Tensor:
+        """A guess of h's answers, as counts per class [K]: costs nothing in the ledger."""
+
+
+@final
+@dataclass(frozen=True)
+class GaussianInner(Inner):
+    """h(v) = argmax_c P_δ(f(v + δ) = c). Accepts v by an anytime-valid test of P_δ(f(v+δ)=label) > p₀ = Φ(E/σ_δ).
+
+    If that probability exceeds p₀ then h is `label` on the whole ball (Cohen, Rosenfeld, Kolter 2019). The test may
+    look after every round and stops early both ways; views undecided after `cap` samples are rejected. Its false
+    acceptances have probability ≤ alpha per view.
+    """
+
+    classifier: Classifier
+    sigma_noise: float
+    alpha: float = 0.001
+    cap: int = 10_000
+    first: int = 16
+
+    def __post_init__(self) -> None:
+        stats.Ledger(self.alpha)
+        if not self.sigma_noise > 0 or not math.isfinite(self.sigma_noise):
+            raise ValueError(f"the Gaussian inner classifier needs sigma_noise > 0; got {self.sigma_noise}")
+
+    @torch.inference_mode()
+    def accepts(self, views: Tensor, label: int, E: float, generator: torch.Generator) -> tuple[Tensor, int]:
+        p0 = float(norm.cdf(E / self.sigma_noise))
+        accepted = torch.zeros(views.shape[0], dtype=torch.bool)
+        if p0 >= 1 - 1e-12:
+            return accepted, 0
+        p0 = max(p0, 0.5) * (1 + 1e-12)
+        open_ = torch.arange(views.shape[0])
+        successes = torch.zeros(views.shape[0], dtype=torch.long)
+        drawn, passes, step = 0, 0, self.first
+        while len(open_) and drawn < self.cap:
+            step = min(step, self.cap - drawn)
+            for start in range(0, len(open_), max(1, 1024 // step)):
+                rows = open_[start : start + max(1, 1024 // step)]
+                noisy = add_noise(views[rows.to(views.device)].repeat_interleave(step, 0), self.sigma_noise, generator)
+                hit = logits_of(self.classifier, noisy).argmax(1) == label
+                successes[rows] += hit.reshape(-1, step).sum(1).cpu()
+            passes += step * len(open_)
+            drawn += step
+            k = successes[open_].numpy()
+            won = torch.from_numpy(stats.accepts(k, drawn - k, p0, self.alpha))
+            lost = torch.from_numpy(stats.futile(k, drawn - k, p0, self.alpha, self.cap))
+            accepted[open_[won]] = True
+            open_ = open_[~won & ~lost]
+            step *= 2
+        return accepted, passes
+
+    @torch.inference_mode()
+    def votes(self, views: Tensor, generator: torch.Generator) -> Tensor:
+        logits = logits_of(self.classifier, add_noise(views, self.sigma_noise, generator))
+        return torch.bincount(logits.argmax(1), minlength=logits.shape[1]).cpu()
+
+
+@final
+@dataclass(frozen=True)
+class MarginInner(Inner):
+    """h = argmax of logits with a known Lipschitz bound in ℓ2: no samples, alpha = 0.
+
+    `joint_lipschitz` L of the whole logit vector: h is constant on the ball if the margin exceeds √2·L·E (the
+    difference of two logits moves by at most ‖e_a − e_b‖·L·E). With `per_logit` the bound L holds for each logit
+    apart: 2·L·E. `slack` covers the float32 evaluation of the logits.
+    """
+
+    classifier: Classifier
+    lipschitz: float = 1.0
+    per_logit: bool = False
+    slack: float = 1e-4
+    alpha: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.lipschitz > 0 and math.isfinite(self.lipschitz) and self.slack >= 0 and self.alpha == 0):
+            raise ValueError("a margin needs a positive Lipschitz bound and slack ≥ 0, and spends no α")
+
+    @torch.inference_mode()
+    def accepts(self, views: Tensor, label: int, E: float, generator: torch.Generator) -> tuple[Tensor, int]:
+        logits = logits_of(self.classifier, views)
+        others = logits.clone()
+        others[:, label] = -math.inf
+        margin = logits[:, label] - others.amax(1)
+        needed = (2.0 if self.per_logit else math.sqrt(2)) * self.lipschitz * E
+        return (margin > needed + self.slack).cpu(), views.shape[0]
+
+    @torch.inference_mode()
+    def votes(self, views: Tensor, generator: torch.Generator) -> Tensor:
+        logits = logits_of(self.classifier, views)
+        return torch.bincount(logits.argmax(1), minlength=logits.shape[1]).cpu()

@@ -1,0 +1,132 @@
+"""Joint sampling: one forward pass per sample, f(P T_β x + δ). The smoothed classifier is g(z) = argmax_c P(f(P T_β z +
+δ) = c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from warpcert import stats
+from warpcert.certificate import ABSTAIN
+from warpcert.threat import Defence
+from warpcert.transforms import Transform
+
+__all__ = ["Classifier", "Prediction", "batch_size", "logits_of", "predict", "validate_image", "views", "votes"]
+
+Classifier = Callable[[Tensor], Tensor]  # batch of P-images → logits [B,K]; always the same float32 function
+
+
+@final
+@dataclass(frozen=True)
+class Prediction:
+    """`label` is g(z) or ABSTAIN: with probability ≥ 1 − alpha over the sampling it is not a wrong answer about g."""
+
+    label: int
+    counts: tuple[int, ...]
+    alpha: float
+
+
+def validate_image(x: Tensor, transform: Transform) -> None:
+    """Raises a ValueError unless x is one float item of the right rank with finite values in the legal range."""
+    if x.dim() != transform.item_dims or not x.is_floating_point() or x.numel() == 0:
+        rank = "[C,H,W]" if transform.item_dims == 3 else "[C,L]"
+        raise ValueError(f"{transform.name} certifies one float tensor {rank}; got {list(x.shape)} of {x.dtype}")
+    if not bool(torch.isfinite(x).all()):
+        raise ValueError("the input holds NaN or infinite values; clean it first")
+    low, high = float(x.min()), float(x.max())
+    if low < transform.low or high > transform.high:
+        raise ValueError(
+            f"values must lie in [{transform.low:g}, {transform.high:g}]; got {low:g} … {high:g} "
+            "(divide 8-bit images by 255)"
+        )
+
+
+def batch_size(x: Tensor, batch: int | None) -> int:
+    """Samples per forward pass: what was asked for, or a size that keeps memory small and the device busy."""
+    if batch is not None:
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1; got {batch}")
+        return batch
+    return max(1, min(4096, 2**25 // x.numel()) if x.is_cuda else min(512, 2**22 // x.numel()))
+
+
+def logits_of(classifier: Classifier, batch: Tensor) -> Tensor:
+    """f on a batch; a ValueError unless it returns finite logits [B,K] with K ≥ 2."""
+    logits = classifier(batch)
+    if not isinstance(logits, Tensor) or logits.dim() != 2 or logits.shape[0] != batch.shape[0] or logits.shape[1] < 2:
+        shape = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(f"the classifier must return logits [{batch.shape[0]}, classes ≥ 2]; got {shape}")
+    if not bool(torch.isfinite(logits).all()):
+        raise ValueError("the classifier returned NaN or infinite logits")
+    return logits
+
+
+def views(
+    defence: Defence,
+    x: Tensor,
+    n: int,
+    generator: torch.Generator,
+    center: tuple[float, ...] | None = None,
+    batch: int | None = None,
+) -> Iterator[Tensor]:
+    """P T_β x for n draws β ~ N(center, σ_γ²), without pixel noise, in chunks [b,C,...]: never n images at once."""
+    size = batch_size(x, batch)
+    for start in range(0, n, size):
+        yield defence.view(x, defence.draw_beta(min(size, n - start), generator, center))
+
+
+def add_noise(images: Tensor, sigma: float, generator: torch.Generator) -> Tensor:
+    """images + δ, δ ~ N(0, sigma²)."""
+    if sigma == 0:
+        return images
+    noise = torch.randn(images.shape, generator=generator, device=images.device, dtype=images.dtype)
+    return images + noise.mul_(sigma)
+
+
+@torch.inference_mode()
+def votes(
+    classifier: Classifier,
+    defence: Defence,
+    x: Tensor,
+    n: int,
+    generator: torch.Generator,
+    center: tuple[float, ...] | None = None,
+    batch: int | None = None,
+) -> Tensor:
+    """How often each class was answered in n samples with β ~ N(center, σ_γ²): int64 [K] on the CPU."""
+    if n < 1:
+        raise ValueError(f"the number of samples must be at least 1; got {n}")
+    total: Tensor | None = None
+    for chunk in views(defence, x, n, generator, center, batch):
+        logits = logits_of(classifier, add_noise(chunk, defence.sigma_noise, generator))
+        counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1])
+        total = counts if total is None else total + counts
+    assert total is not None
+    return total.cpu()
+
+
+def predict(
+    classifier: Classifier,
+    defence: Defence,
+    z: Tensor,
+    *,
+    n: int = 1000,
+    alpha: float = 0.001,
+    generator: torch.Generator,
+    batch: int | None = None,
+) -> Prediction:
+    """g(z), or ABSTAIN when the two top classes are too close for the two-sided binomial test at level alpha.
+
+    The answer is wrong with probability ≤ alpha (Hung and Fithian 2019). The generator must be fresh or secret: who
+    knows the draws can fit z to them.
+    """
+    stats.Ledger(alpha)  # refuses an α outside (0, 1)
+    validate_image(z, defence.transform)
+    counts = votes(classifier, defence, z, n, generator, batch=batch)
+    label = int(counts.argmax()) if stats.top_two_significant(counts.tolist(), alpha) else ABSTAIN
+    return Prediction(label, tuple(counts.tolist()), alpha)
