@@ -1,0 +1,54 @@
+"""warpcert proves how far a classifier's answer survives image transformations."""
+
+from __future__ import annotations
+
+from warpcert.attacks import Attack, gradient, grid, worst_of_k
+from warpcert.certificate import ABSTAIN, Certificate, ErrorBound, Kind
+from warpcert.methods import Sampling, base_spt, dist_spt_x
+from warpcert.smoothing.inner import GaussianInner, MarginInner
+from warpcert.smoothing.joint import Prediction, predict
+from warpcert.smoothing.nested import predict_nested
+from warpcert.threat import Defence, Threat
+from warpcert.transforms import (
+    Box,
+    Brightness,
+    Contrast,
+    Preprocess,
+    Rotation,
+    Scaling,
+    Transform,
+    Translation,
+    Volume,
+)
+from warpcert.version import __version__
+
+__all__ = [
+    "ABSTAIN",
+    "Attack",
+    "Box",
+    "Brightness",
+    "Certificate",
+    "Contrast",
+    "Defence",
+    "ErrorBound",
+    "GaussianInner",
+    "Kind",
+    "MarginInner",
+    "Prediction",
+    "Preprocess",
+    "Rotation",
+    "Sampling",
+    "Scaling",
+    "Threat",
+    "Transform",
+    "Translation",
+    "Volume",
+    "__version__",
+    "base_spt",
+    "dist_spt_x",
+    "gradient",
+    "grid",
+    "predict",
+    "predict_nested",
+    "worst_of_k",
+]

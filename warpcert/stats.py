@@ -73,8 +73,8 @@ def log_evidence(successes: ArrayLike, failures: ArrayLike, p0: ArrayLike) -> ND
     with probability ≤ p₀; a mean of supermartingales is one. By Ville's inequality it ever reaches 1/α with probability
     ≤ α, however often one looks. It increases in successes and decreases in failures, because every ratio does.
 
-    The alternatives have 1 − p₁ = (1 − p₀)·{0, 1/16, 1/4, 1/2, 3/4, 7/8}: whatever the true p, one of them is near
-    enough to be almost as quick as the test that knew p, for log 6 more evidence at most.
+    The alternatives have 1 − p₁ = (1 − p₀)·{0, 1/16, 1/4, 1/2, 3/4, 7/8}: mixing six costs at most log 6 of evidence
+    against the best of them. Evidence grows without limit if 1 − p < 0.93(1 − p₀); closer to p₀ it may not.
     """
     s, f, p = np.broadcast_arrays(successes, failures, p0)
     if not np.all((s >= 0) & (s == np.floor(s)) & (f >= 0) & (f == np.floor(f))):
@@ -112,12 +112,11 @@ def futile(successes: ArrayLike, failures: ArrayLike, p0: ArrayLike, alpha: floa
 
 
 def acceptance_bound(accepted: int, n: int, alpha: float, alpha_inner: float) -> float:
-    """Lower bound, with probability ≥ 1 − α, on the p of a property accepted n times by tests that err: (a − α')/(1 −
-    α').
+    """Lower bound, with probability ≥ 1 − α, on how often a property holds that fallible tests accepted in n trials.
 
     Each of the n independent trials has the property with probability p, and a trial without it is accepted with
-    probability ≤ α' = `alpha_inner`. Hence P(accept) ≤ p + (1 − p)α'; solve for p, with a = `lower_bound` of the
-    acceptances. False acceptances only lower p: there is no union over trials and α' is not taken from the ledger.
+    probability ≤ α' = `alpha_inner`. Hence P(accept) ≤ p + (1 − p)α', and p ≥ (a − α')/(1 − α') with a = `lower_bound`
+    of the acceptances. False acceptances only lower p: no union over trials, and α' is not taken from the ledger.
     """
     if not 0 <= alpha_inner < 1:
         raise ValueError(f"alpha_inner = {alpha_inner}: expected 0 <= alpha_inner < 1, the error of one inner test")

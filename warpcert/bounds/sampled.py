@@ -39,7 +39,7 @@ class Sampled(SupBound):
         pairs = torch.cartesian_prod(torch.arange(len(beta)), torch.arange(len(gamma))).to(x.device)
         beta = beta.to(x.device)
         norms = []
-        with torch.inference_mode():
+        with torch.no_grad():
             for first in range(0, len(pairs), self.batch):
                 b, g = pairs[first : first + self.batch].unbind(1)
                 moved = defence.transform(attacked[g], beta[b], defence.interpolation)

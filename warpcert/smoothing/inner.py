@@ -54,7 +54,7 @@ class GaussianInner(Inner):
         if not self.sigma_noise > 0 or not math.isfinite(self.sigma_noise):
             raise ValueError(f"the Gaussian inner classifier needs sigma_noise > 0; got {self.sigma_noise}")
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def accepts(self, views: Tensor, label: int, E: float, generator: torch.Generator) -> tuple[Tensor, int]:
         p0 = float(norm.cdf(E / self.sigma_noise))
         accepted = torch.zeros(views.shape[0], dtype=torch.bool)
@@ -81,7 +81,7 @@ class GaussianInner(Inner):
             step *= 2
         return accepted, passes
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def votes(self, views: Tensor, generator: torch.Generator) -> Tensor:
         logits = logits_of(self.classifier, add_noise(views, self.sigma_noise, generator))
         return torch.bincount(logits.argmax(1), minlength=logits.shape[1]).cpu()
@@ -107,7 +107,7 @@ class MarginInner(Inner):
         if not (self.lipschitz > 0 and math.isfinite(self.lipschitz) and self.slack >= 0 and self.alpha == 0):
             raise ValueError("a margin needs a positive Lipschitz bound and slack ≥ 0, and spends no α")
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def accepts(self, views: Tensor, label: int, E: float, generator: torch.Generator) -> tuple[Tensor, int]:
         logits = logits_of(self.classifier, views)
         others = logits.clone()
@@ -116,7 +116,7 @@ class MarginInner(Inner):
         needed = (2.0 if self.per_logit else math.sqrt(2)) * self.lipschitz * E
         return (margin > needed + self.slack).cpu(), views.shape[0]
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def votes(self, views: Tensor, generator: torch.Generator) -> Tensor:
         logits = logits_of(self.classifier, views)
         return torch.bincount(logits.argmax(1), minlength=logits.shape[1]).cpu()

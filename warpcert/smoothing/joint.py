@@ -88,7 +88,7 @@ def add_noise(images: Tensor, sigma: float, generator: torch.Generator) -> Tenso
     return images + noise.mul_(sigma)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def votes(
     classifier: Classifier,
     defence: Defence,

@@ -128,6 +128,7 @@ def sample(x: Tensor, source_y: Tensor, source_x: Tensor, k: Kernel) -> Tensor:
     if k.torch_mode is None:
         return gather(x, source_y, source_x, k)
     height, width = x.shape[-2:]
-    grid = torch.stack((source_x * (2 / width), source_y * (2 / height)), dim=-1)
+    # Planes side by side, seen as pairs: writing pairs would cost as much as the interpolation itself.
+    grid = torch.stack((source_x * (2 / width), source_y * (2 / height))).permute(1, 2, 3, 0)
     batch = x.expand(grid.shape[0], *x.shape) if x.dim() == 3 else x
     return grid_sample(batch, grid, mode=k.torch_mode, padding_mode="zeros", align_corners=False)

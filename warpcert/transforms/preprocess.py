@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 import torch
@@ -76,11 +77,21 @@ class Preprocess:
         """P x for x [..., H, W]."""
         if self.is_identity:
             return x
-        height, width = x.shape[-2:]
-        mask = self.mask(height, width).to(x)
+        mask, rows, columns = _constants(self, *x.shape[-2:], x.dtype, x.device)
         x = x * mask
         if self._blurs:
             if x.is_cuda and x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32:
                 raise ValueError("P needs full float32 products: set torch.backends.cuda.matmul.allow_tf32 = False")
-            x = self.band(height).to(x) @ x @ self.band(width).to(x).T * mask
+            x = rows @ x @ columns * mask
         return x
+
+
+@lru_cache(maxsize=32)
+def _constants(
+    p: Preprocess, height: int, width: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mask and blur matrices on the device, made once: a call must not wait for the device."""
+    with torch.inference_mode(False):
+        bands = (p.band(height), p.band(width).T) if p._blurs else (torch.eye(height), torch.eye(width))
+        mask, rows, columns = (t.contiguous().to(device, dtype) for t in (p.mask(height, width), *bands))
+        return mask, rows, columns

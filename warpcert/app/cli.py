@@ -1,0 +1,97 @@
+"""The command line: `warpcert certify | predict | attack | train | check | data`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from warpcert.app import commands
+from warpcert.app.options import add_case, add_device, add_sampling
+from warpcert.learn import data
+from warpcert.version import __version__
+
+__all__ = ["build_parser", "main"]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="warpcert", description="Proves how far a classifier's answer survives image transformations."
+    )
+    parser.add_argument("--version", action="version", version=f"warpcert {__version__}")
+    verbs = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    p = verbs.add_parser("certify", help="certify images and append the certificates to a run folder")
+    p.add_argument("--method", choices=("base", "dist-x"), default="dist-x", help="default: %(default)s")
+    p.add_argument("--out", type=Path, default=Path("runs/certify"), help="run folder, resumed (default: %(default)s)")
+    add_case(p)
+    add_sampling(p, n=10_000, alpha=0.01)
+    p.add_argument("--n0", type=int, default=100, help="samples that guess the label first (default: %(default)s)")
+    p.add_argument("--windows", type=int, default=3, help="windows per axis that share n and α (default: %(default)s)")
+    p.add_argument("--two-class", action="store_true", help="bound the runner-up class too")
+    p.add_argument("--nested", action="store_true", help="two levels of sampling (the paper's construction)")
+    p.add_argument("--bound", choices=tuple(commands.BOUNDS), default="sampled", help="default: %(default)s")
+    p.add_argument("--betas", type=int, default=500, help="parameters drawn for the error bound (default: %(default)s)")
+    p.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    p.add_argument("--json", action="store_true", help="print the summary as JSON")
+    p.set_defaults(run=commands.certify)
+
+    p = verbs.add_parser("predict", help="answer with the smoothed classifier, or abstain")
+    p.add_argument("images", type=Path, nargs="*", help="picture files; none: images of --data")
+    add_case(p)
+    add_sampling(p, n=1000, alpha=0.001)
+    p.add_argument("--seed", type=int, help="default: fresh and secret")
+    p.add_argument("--json", action="store_true", help="print one JSON line per image")
+    p.set_defaults(run=commands.predict)
+
+    p = verbs.add_parser("attack", help="look for transformations that change the base classifier's answer")
+    p.add_argument(
+        "--method", choices=("worst-of-k", "grid", "gradient"), default="worst-of-k", help="default: %(default)s"
+    )
+    p.add_argument(
+        "--k", type=int, default=100, help="candidates of worst-of-k, points per axis of grid, starts of gradient"
+    )
+    p.add_argument("--out", type=Path, help="folder for the attacked pictures and attacks.jsonl")
+    add_case(p)
+    p.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    p.add_argument("--json", action="store_true", help="print one JSON line per image")
+    p.set_defaults(run=commands.attack)
+
+    p = verbs.add_parser("train", help="train a recipe (resumes by itself)")
+    p.add_argument("recipe", type=Path, help="a recipe.toml")
+    p.add_argument("--out", type=Path, required=True, help="folder for checkpoint, log, weights and result")
+    p.add_argument("--data-root", type=Path, help=f"folder with the datasets (default: ${data.ROOT_VARIABLE})")
+    p.add_argument("--seconds", type=float, help="stop after so many seconds; the next call goes on")
+    add_device(p)
+    p.set_defaults(run=commands.train)
+
+    p = verbs.add_parser("check", help="redo the arithmetic of every certificate in a run folder")
+    p.add_argument("folder", type=Path)
+    p.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    p.set_defaults(run=commands.check)
+
+    p = verbs.add_parser("data", help="list the datasets and where they are looked for")
+    p.add_argument("--data-root", type=Path, help=f"folder with the datasets (default: ${data.ROOT_VARIABLE})")
+    p.set_defaults(run=commands.list_data)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit codes: 0 done, 1 a check failed, 2 bad input (one sentence on stderr), 130 interrupted."""
+    args = build_parser().parse_args(argv)
+    console = Console(stderr=True, highlight=False)
+    try:
+        return int(args.run(args, console))
+    except KeyboardInterrupt:
+        console.print("\nInterrupted. What was finished is kept; the same command goes on from there.")
+        return 130
+    except (ValueError, OSError) as error:
+        console.print(f"warpcert {args.command}: {error}", style="red", markup=False, soft_wrap=True)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

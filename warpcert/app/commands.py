@@ -1,0 +1,244 @@
+"""What each command does. Progress and errors go to stderr, results to stdout."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from torch import Tensor
+
+from warpcert import attacks, methods
+from warpcert.app.options import Case, describe, device_of, open_case, sampling_of
+from warpcert.bounds.error import SupBound
+from warpcert.bounds.sampled import Sampled
+from warpcert.certificate import ABSTAIN, Certificate, Kind
+from warpcert.lab import report
+from warpcert.lab.runner import run, seed_for
+from warpcert.lab.store import Store, read_records, verify
+from warpcert.learn import data
+from warpcert.learn.train import Recipe
+from warpcert.learn.train import train as train_recipe
+from warpcert.smoothing.inner import GaussianInner
+from warpcert.smoothing.joint import predict as joint_predict
+
+__all__ = ["BOUNDS", "attack", "certify", "check", "list_data", "predict", "train"]
+
+BOUNDS: dict[str, Callable[[], SupBound]] = {"sampled": Sampled}
+
+
+def _progress(console: Console, *columns: str) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        *(TextColumn(c) for c in columns),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def certify(args: argparse.Namespace, console: Console) -> int:
+    case = open_case(args)
+    sampling = sampling_of(args, None)
+    more = {"method": args.method, "nested": args.nested, "seed": args.seed}
+    if args.method != "base":
+        more |= {"bound": args.bound, "betas": args.betas}
+    one = _certifier(args, case)
+    with Store(args.out, describe(case, sampling, **more)) as store:
+        if store.done:
+            console.print(f"going on in {args.out}: {len(store.done)} of {len(case.indices)} images are done")
+        with _progress(console, "certified {task.fields[kept]}", "{task.fields[rate]}") as progress:
+            kept = sum(r["certificate"]["label"] == r["true_label"] for r in store.records)
+            task = progress.add_task(
+                args.method, total=len(case.indices), completed=len(store.done), kept=kept, rate="–"
+            )
+            for record in run(store, case.image, case.labels, case.indices, one, args.seed):
+                kept += record["certificate"]["label"] == record["true_label"]
+                speed = progress.tasks[0].finished_speed or progress.tasks[0].speed
+                progress.update(task, advance=1, kept=kept, rate=f"{1 / speed:.2f} s/image" if speed else "–")
+        records = store.records
+    summary = report.summarise(records)
+    report.plot_accuracy(records, args.out / "accuracy.png")
+    report.plot_gallery(records, case.dataset.image, args.out / "gallery.png")
+    if args.json:
+        print(json.dumps(summary.to_dict() | {"folder": str(args.out)}))
+    else:
+        _print_summary(summary, args.out, records)
+    return 0
+
+
+def _certifier(args: argparse.Namespace, case: Case) -> Callable[[Tensor, int], Certificate]:
+    sampling = sampling_of(args, None)
+    inner = GaussianInner(case.classifier, case.defence.sigma_noise) if args.nested else None
+
+    def one(x: Tensor, seed: int) -> Certificate:
+        common: dict[str, Any] = {"inner": inner, "model": case.fingerprint}
+        seeded = replace(sampling, seed=seed)
+        if args.method == "base":
+            return methods.base_spt(case.classifier, x, case.defence, case.threat, seeded, **common)
+        sup = BOUNDS[args.bound]()
+        return methods.dist_spt_x(
+            case.classifier, x, case.defence, case.threat, seeded, sup=sup, betas=args.betas, **common
+        )
+
+    return one
+
+
+def _print_summary(summary: report.Summary, folder: Path, records: list[dict[str, Any]]) -> None:
+    out = Console(highlight=False)
+    table = Table("certified range", "certified accuracy", title=f"{summary.count} images, kind: {summary.kind}")
+    for text, share in summary.rows:
+        table.add_row(text, f"{share:.3f}")
+    out.print(table)
+    if summary.kind is Kind.HEURISTIC:
+        out.print(
+            "HEURISTIC: the interpolation error was sampled or dropped, not bounded; these ranges are not proved."
+        )
+    out.print(f"median E {summary.median_E:.4f}, {summary.seconds:.2f} s and {summary.passes:.0f} passes per image")
+    first = min(records, key=lambda r: int(r["index"]))
+    out.print(f"image {first['index']}: {first['certificate']['derived']['sentence']}")
+    out.print(f"certificates, accuracy.png and gallery.png are in {folder}")
+
+
+def _read_picture(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """A picture file as float32 [C,H,W] in [0,1], if it has the size and the channels that the model takes."""
+    channels, height, width = shape
+    with Image.open(path) as picture:
+        if picture.size != (width, height):
+            raise ValueError(f"{path} is {picture.width}×{picture.height}, but the model takes {width}×{height}")
+        pixels = picture.convert("L" if channels == 1 else "RGB").tobytes()
+    raw = torch.frombuffer(bytearray(pixels), dtype=torch.uint8)
+    return raw.reshape(height, width, -1).permute(2, 0, 1).float() / 255
+
+
+def predict(args: argparse.Namespace, console: Console) -> int:
+    case = open_case(args)
+    items: list[tuple[str, Tensor, int | None]]
+    if args.images:
+        items = [(str(p), _read_picture(p, case.dataset.shape), None) for p in args.images]
+    else:
+        items = [(str(i), case.dataset.image(i), case.labels[i]) for i in case.indices]
+    seed = secrets.randbits(62) if args.seed is None else args.seed
+    correct = abstained = 0
+    for place, (name, x, label) in enumerate(items):
+        generator = torch.Generator(device=case.device).manual_seed(seed_for(seed, place))
+        answer = joint_predict(
+            case.classifier,
+            case.defence,
+            x.to(case.device),
+            n=args.n,
+            alpha=args.alpha,
+            generator=generator,
+            batch=args.batch,
+        )
+        correct += answer.label == label
+        abstained += answer.label == ABSTAIN
+        if args.json:
+            print(json.dumps({"image": name, "label": answer.label, "counts": answer.counts, "true_label": label}))
+        else:
+            said = "abstains" if answer.label == ABSTAIN else case.dataset.classes[answer.label]
+            share = max(answer.counts) / sum(answer.counts)
+            truth = "" if label is None else f"   (is {case.dataset.classes[label]})"
+            print(f"{name}: {said}   {share:.1%} of {args.n} votes{truth}")
+    if not args.images:
+        console.print(f"correct {correct / len(items):.3f}, abstained {abstained / len(items):.3f} of {len(items)}")
+    return 0
+
+
+def attack(args: argparse.Namespace, console: Console) -> int:
+    case = open_case(args)
+    t = case.threat.transform
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "attacks.jsonl").write_text("")
+
+    def attacked(z: Tensor) -> Tensor:
+        return case.classifier(case.defence.preprocess(z))  # type: ignore[no-any-return]
+
+    clean = robust = 0
+    with _progress(console) as progress:
+        for index in progress.track(case.indices, description=args.method):
+            x, label = case.image(index), case.labels[index]
+            generator = torch.Generator().manual_seed(seed_for(args.seed, index))
+            if args.method == "worst-of-k":
+                found = attacks.worst_of_k(attacked, x, label, case.threat, k=args.k, generator=generator)
+            elif args.method == "grid":
+                found = attacks.grid(attacked, x, label, case.threat, per_axis=args.k)
+            else:
+                found = attacks.gradient(attacked, x, label, case.threat, starts=args.k, generator=generator)
+            with torch.no_grad():
+                clean += int(attacked(x[None]).argmax()) == label
+            robust += not found.succeeded
+            record = {
+                "index": index,
+                "true_label": label,
+                "label": found.label,
+                "gamma": [t.surface(g) for g in found.gamma],
+                "unit": t.unit,
+                "loss": found.loss,
+            }
+            if args.json:
+                print(json.dumps(record))
+            if args.out:
+                _save_attack(args.out, index, found.x_attacked, record)
+    shares = f"plain accuracy {clean / len(case.indices):.3f}, under attack {robust / len(case.indices):.3f}"
+    (console if args.json else Console(highlight=False)).print(f"{shares} ({len(case.indices)} images, {args.method})")
+    return 0
+
+
+def _save_attack(folder: Path, index: int, image: Tensor, record: dict[str, Any]) -> None:
+    if image.dim() == 3 and image.shape[0] in (1, 3):
+        pixels = (image * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
+        Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(folder / f"{index}.png")
+    with (folder / "attacks.jsonl").open("a") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def train(args: argparse.Namespace, console: Console) -> int:
+    recipe = Recipe.read(args.recipe)
+    result = train_recipe(
+        recipe,
+        data.load(recipe.dataset, "train", args.data_root),
+        device_of(args.device),
+        args.out,
+        seconds_limit=args.seconds,
+    )
+    print(json.dumps(result))
+    console.print(f"weights, log and result are in {args.out}")
+    return 0
+
+
+def check(args: argparse.Namespace, console: Console) -> int:
+    problems = verify(args.folder)
+    count = sum(1 for _ in read_records(args.folder))
+    if args.json:
+        print(json.dumps({"certificates": count, "problems": problems}))
+    for problem in problems:
+        console.print(f"FAILED {problem}", style="red", markup=False, soft_wrap=True)
+    console.print(f"{count} certificates checked, {len(problems)} wrong")
+    return 1 if problems else 0
+
+
+def list_data(args: argparse.Namespace, console: Console) -> int:
+    table = Table("name", "images", "shape", "classes", "where")
+    for name in data.NAMES:
+        try:
+            found = data.load(name, "test", args.data_root)
+            shape = "×".join(map(str, found.shape))
+            table.add_row(name, str(len(found)), shape, str(len(found.classes)), "found")
+        except ValueError as error:
+            table.add_row(name, "–", "–", "–", str(error))
+    Console(highlight=False).print(table)
+    return 0

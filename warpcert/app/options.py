@@ -1,0 +1,173 @@
+"""What the command line's words mean: arguments in surface units become datasets, models, defences and threats."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from warpcert import transforms
+from warpcert.learn import data, models
+from warpcert.methods import Sampling
+from warpcert.threat import Defence, Threat
+from warpcert.transforms import Preprocess
+
+__all__ = ["Case", "add_case", "add_device", "add_sampling", "describe", "device_of", "open_case", "sampling_of"]
+
+EMBEDDED = "mnist-rotation"
+
+
+@final
+@dataclass(frozen=True)
+class Case:
+    """What is examined: a dataset, a classifier and its fingerprint, the defence around it, the threat against it."""
+
+    dataset: data.Dataset
+    classifier: nn.Module
+    fingerprint: str
+    defence: Defence
+    threat: Threat
+    device: torch.device
+    indices: range
+
+    def image(self, index: int) -> Tensor:
+        return self.dataset.image(index).to(self.device)
+
+    @property
+    def labels(self) -> list[int]:
+        return [int(v) for v in self.dataset.labels]
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="cpu", help="torch device, e.g. cpu or cuda (default: %(default)s)")
+
+
+def add_case(parser: argparse.ArgumentParser) -> None:
+    """Data, model, defence and threat; the defence's settings default to those stored with the model."""
+    g = parser.add_argument_group("data and model")
+    g.add_argument("--data", default="mnist500", help=f"{', '.join(data.NAMES)}, an .npz file or an image folder")
+    g.add_argument("--data-root", type=Path, help=f"folder with the datasets (default: ${data.ROOT_VARIABLE})")
+    g.add_argument("--split", default="test", choices=("train", "test"))
+    g.add_argument("--count", type=int, default=20, help="how many images (default: %(default)s)")
+    g.add_argument("--start", type=int, default=0, help="index of the first image (default: %(default)s)")
+    g.add_argument("--model", default=EMBEDDED, help="a .safetensors file, or mnist-rotation (embedded, the default)")
+    add_device(g)  # type: ignore[arg-type]
+    g = parser.add_argument_group("attacker")
+    g.add_argument("--transform", choices=tuple(transforms.TRANSFORMS), help="default: the model's")
+    g.add_argument(
+        "--gamma", type=float, nargs="+", help="Γ in degrees, pixels, per cent or dB: 50 is ±50 (default: the model's)"
+    )
+    g.add_argument("--attacker", default="bilinear", help="the attacker's interpolation (default: %(default)s)")
+    g.add_argument("--unrounded", action="store_true", help="the attacker hands over real numbers, not 8-bit values")
+    g = parser.add_argument_group("defence (default: as the model was trained)")
+    g.add_argument("--sigma", type=float, nargs="+", help="σ of the parameter noise, in the units of Γ")
+    g.add_argument("--noise", type=float, help="σ of the pixel noise")
+    g.add_argument("--interpolation", help="the defender's interpolation: nearest, bilinear, bicubic, bicubic-0.5")
+    g.add_argument("--vignette", choices=("none", "circle", "rectangle"))
+    g.add_argument("--margin", type=float, help="pixels that the vignette cuts")
+    g.add_argument("--blur", type=float, nargs=2, metavar=("SIGMA", "SIZE"), help="Gaussian blur")
+
+
+def add_sampling(parser: argparse.ArgumentParser, *, n: int, alpha: float) -> None:
+    g = parser.add_argument_group("sampling")
+    g.add_argument("--n", type=int, default=n, help="samples per image (default: %(default)s)")
+    g.add_argument("--alpha", type=float, default=alpha, help="allowed failure probability (default: %(default)s)")
+    g.add_argument("--batch", type=int, help="samples per forward pass (default: by device)")
+
+
+def sampling_of(args: argparse.Namespace, seed: int | None) -> Sampling:
+    return Sampling(
+        n=args.n,
+        n0=args.n0,
+        alpha=args.alpha,
+        windows=args.windows,
+        two_class=args.two_class,
+        seed=seed,
+        batch=args.batch,
+    )
+
+
+def device_of(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def open_case(args: argparse.Namespace) -> Case:
+    """Loads and checks everything that the arguments name; a ValueError says what does not fit."""
+    device = device_of(args.device)
+    dataset = data.load(args.data, args.split, args.data_root)
+    model, config, extra = models.load_weights(_model_path(args.model))
+    if dataset.shape != config.shape:
+        raise ValueError(
+            f"{args.data} has items of shape {list(dataset.shape)}, but the model takes {list(config.shape)}"
+        )
+    if args.count < 1 or not 0 <= args.start < len(dataset):
+        raise ValueError(f"count must be ≥ 1 and start in 0 … {len(dataset) - 1}; got {args.count} and {args.start}")
+    defence = _defence(args, extra)
+    gamma = args.gamma if args.gamma is not None else extra.get("gamma")
+    if gamma is None or (args.gamma is None and extra.get("defence", {}).get("transform") != defence.transform.name):
+        raise ValueError(f"say Γ for {defence.transform.name} with --gamma: this model carries none")
+    box = defence.transform.box(*gamma)
+    threat = Threat(defence.transform, box, args.attacker, not args.unrounded)
+    indices = range(args.start, min(args.start + args.count, len(dataset)))
+    return Case(dataset, model.to(device), models.fingerprint(model), defence, threat, device, indices)
+
+
+def _model_path(name: str) -> Path:
+    if name != EMBEDDED:
+        return Path(name)
+    with resources.as_file(resources.files("warpcert") / "assets" / f"{EMBEDDED}.safetensors") as path:
+        return path
+
+
+def _defence(args: argparse.Namespace, extra: dict[str, Any]) -> Defence:
+    """The model's own defence with what the arguments override."""
+    stored = Defence.from_dict(extra["defence"]) if "defence" in extra else None
+    if args.transform and (stored is None or stored.transform.name != args.transform):
+        transform = transforms.get(args.transform)
+        if args.sigma is None or args.noise is None:
+            raise ValueError(f"the model was not trained for {transform.name}: say --sigma and --noise")
+    elif stored is None:
+        raise ValueError("the model carries no defence: say --transform, --gamma, --sigma and --noise")
+    else:
+        transform = stored.transform
+    old = stored.preprocess if stored else Preprocess()
+    blur = args.blur or (old.blur_sigma, old.blur_size)
+    if blur[1] != int(blur[1]):
+        raise ValueError(f"the blur's size must be a whole number of pixels; got {blur[1]}")
+    preprocess = Preprocess(
+        args.vignette or old.vignette, old.margin if args.margin is None else args.margin, blur[0], int(blur[1])
+    )
+    if args.sigma is not None:
+        values = args.sigma * transform.dim if len(args.sigma) == 1 else args.sigma
+        sigma = tuple(transform.internal(s) for s in values)
+    else:
+        assert stored is not None
+        sigma = stored.sigma_param
+    noise = args.noise if args.noise is not None else stored.sigma_noise if stored else 0.0
+    interpolation = args.interpolation or (stored.interpolation if stored else "bicubic")
+    return Defence(transform, sigma, noise, interpolation, preprocess)
+
+
+def describe(case: Case, sampling: Sampling, **more: Any) -> dict[str, Any]:
+    """Everything that decides the outcome of a run, as JSON types: the run folder's configuration."""
+    return {
+        "data": case.dataset.name,
+        "indices": [case.indices.start, case.indices.stop],
+        "model": case.fingerprint,
+        "defence": case.defence.to_dict(),
+        "threat": case.threat.to_dict(),
+        "sampling": dataclasses.asdict(sampling),
+        "device": case.device.type,
+        **more,
+    }

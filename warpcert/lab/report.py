@@ -1,0 +1,153 @@
+"""What a run says: certified accuracy as a table and as pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Wedge
+from torch import Tensor
+
+from warpcert.certificate import Certificate, Kind
+from warpcert.transforms import Box, Rotation, Transform
+
+__all__ = ["Summary", "plot_accuracy", "plot_gallery", "summarise"]
+
+_ROTATION_ROWS = (0.0, 10.0, 20.0, 30.0, 50.0)
+_COLOURS = {Kind.PROVED: "#1a7f37", Kind.WITH_CONFIDENCE: "#1f6feb", Kind.HEURISTIC: "#bf8700"}
+
+
+@final
+@dataclass(frozen=True)
+class Summary:
+    """Certified accuracy: the share of images that are answered correctly and certified on a whole box around γ = 0."""
+
+    count: int
+    kind: Kind
+    rows: tuple[tuple[str, float], ...]  # (range, certified accuracy)
+    correct: float  # answered correctly and certified at least at γ = 0
+    abstained: float
+    median_E: float
+    seconds: float  # per image
+    passes: float  # forward passes per image
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "count": self.count,
+            "kind": str(self.kind),
+            "certified_accuracy": dict(self.rows),
+            "abstained": self.abstained,
+            "median_E": self.median_E,
+            "seconds_per_image": self.seconds,
+            "passes_per_image": self.passes,
+        }
+
+
+def _parse(records: Sequence[dict[str, Any]]) -> list[tuple[int, Certificate]]:
+    return [(r["true_label"], Certificate.from_dict(r["certificate"])) for r in records]
+
+
+def _certified(pairs: Sequence[tuple[int, Certificate]], box: Box) -> float:
+    return sum(c.label == label and c.covers(box) for label, c in pairs) / len(pairs)
+
+
+def _levels(transform: Transform, gamma: Box) -> list[tuple[str, Box]]:
+    """The boxes of the table: fixed angles for a symmetric rotation, quarters of Γ otherwise."""
+    if isinstance(transform, Rotation) and gamma.lower[0] == -gamma.upper[0]:
+        top = transform.surface(gamma.upper[0])
+        angles = sorted({*(a for a in _ROTATION_ROWS if a <= top + 1e-9), round(top, 9)})
+        return [(f"±{a:g}°", gamma.scaled(min(1.0, a / top) if top else 0.0)) for a in angles]
+    texts = []
+    for t in (0.0, 0.25, 0.5, 0.75, 1.0):
+        box = gamma.scaled(t)
+        ends = (
+            f"{transform.to_text(lo)} … {transform.to_text(hi)}" for lo, hi in zip(box.lower, box.upper, strict=True)
+        )
+        texts.append((" × ".join(ends), box))
+    return texts
+
+
+def summarise(records: Sequence[dict[str, Any]]) -> Summary:
+    """The table of a run; raises if there is nothing to sum up."""
+    if not records:
+        raise ValueError("there are no certificates to sum up yet")
+    pairs = _parse(records)
+    first = pairs[0][1]
+    rows = [(text, _certified(pairs, box)) for text, box in _levels(first.threat.transform, first.threat.box)]
+    errors = sorted(c.error.E for _, c in pairs)
+    return Summary(
+        len(pairs),
+        Kind.weakest(*(c.kind for _, c in pairs)),
+        tuple(rows),
+        rows[0][1],
+        sum(c.abstains for _, c in pairs) / len(pairs),
+        errors[len(errors) // 2],
+        math.fsum(c.seconds for _, c in pairs) / len(pairs),
+        sum(c.passes for _, c in pairs) / len(pairs),
+    )
+
+
+def plot_accuracy(records: Sequence[dict[str, Any]], path: Path) -> None:
+    """Certified accuracy against the range of the transformation, as a PNG."""
+    pairs = _parse(records)
+    first = pairs[0][1]
+    t, box = first.threat.transform, first.threat.box
+    steps = [i / 100 for i in range(101)]
+    shares = [_certified(pairs, box.scaled(s)) for s in steps]
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    axes.step([t.surface(box.upper[0] * s) for s in steps], shares, where="post", color=_COLOURS[first.kind], lw=2)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlim(0, t.surface(box.upper[0]) or 1)
+    axes.set_xlabel(f"every {t.noun} up to … {t.unit}")
+    axes.set_ylabel("certified accuracy")
+    axes.set_title(f"{first.method}, {len(pairs)} images, kind: {first.kind}", fontsize=11)
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=150)
+
+
+def plot_gallery(
+    records: Sequence[dict[str, Any]], images: Callable[[int], Tensor], path: Path, most: int = 40
+) -> None:
+    """The images of a run with what is certified about each: a dial for rotations, the range in words, as a PNG."""
+    chosen = sorted(records, key=lambda r: int(r["index"]))[:most]
+    columns = min(10, len(chosen))
+    rows = -(-len(chosen) // columns)
+    figure = Figure(figsize=(1.25 * columns, 1.6 * rows), layout="constrained")
+    for place, record in enumerate(chosen, 1):
+        axes = figure.add_subplot(rows, columns, place)
+        axes.axis("off")
+        certificate = Certificate.from_dict(record["certificate"])
+        image = images(record["index"])
+        if image.dim() == 3:
+            _draw(axes, image, certificate)
+        axes.set_title(_caption(certificate, record["true_label"]), fontsize=7)
+    figure.savefig(path, dpi=150)
+
+
+def _draw(axes: Axes, image: Tensor, certificate: Certificate) -> None:
+    height, width = image.shape[-2:]
+    axes.imshow(image.permute(1, 2, 0).expand(-1, -1, 3 if image.shape[0] == 1 else -1).clamp(0, 1).numpy()[..., :3])
+    reach = certificate.reach
+    if reach is None or not isinstance(certificate.threat.transform, Rotation):
+        return
+    # The dial: 0° is up; y points down on the screen, so a counter-clockwise turn runs towards smaller angles.
+    low, high = (certificate.threat.transform.surface(v[0]) for v in (reach.lower, reach.upper))
+    ring = 0.62 * max(height, width)
+    centre = ((width - 1) / 2, (height - 1) / 2)
+    axes.add_patch(Wedge(centre, ring, -90 - high, -90 - low, width=1.4, color=_COLOURS[certificate.kind]))
+    axes.set_xlim(centre[0] - 1.05 * ring, centre[0] + 1.05 * ring)
+    axes.set_ylim(centre[1] + 1.05 * ring, centre[1] - 1.05 * ring)
+
+
+def _caption(certificate: Certificate, true_label: int) -> str:
+    reach = certificate.reach
+    if certificate.abstains or reach is None:
+        return "abstains"
+    mark = "" if certificate.label == true_label else f" ✗ (is {true_label})"
+    return f"{certificate.label}: ±{certificate.threat.transform.to_text(reach.upper[0])}{mark}"

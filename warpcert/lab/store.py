@@ -1,0 +1,136 @@
+"""Results that survive a crash: one folder per run, one sealed JSON line per image, appended and never rewritten."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, final
+
+from warpcert.certificate import Certificate, seal, unseal
+
+__all__ = ["Store", "config_id", "read_config", "read_records", "verify"]
+
+CONFIG = "config.json"
+CERTIFICATES = "certificates.jsonl"
+
+
+def config_id(config: dict[str, Any]) -> str:
+    """The name of a configuration: equal for equal content."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@final
+class Store:
+    """A run folder, opened for appending by one process at a time.
+
+    A record is on disk (fsync) when `append` returns. A torn last line, as a kill leaves it, is cut off on opening,
+    so its image is done again. A folder that holds another configuration is refused.
+    """
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        config = json.loads(json.dumps(config))
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / CERTIFICATES).open("ab")
+        try:
+            self._claim(folder, config)
+            self.records = list(read_records(folder))
+        except BaseException:
+            self._file.close()
+            raise
+        self.done = {record["index"] for record in self.records}
+
+    def _claim(self, folder: Path, config: dict[str, Any]) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder} is in use by another run; wait for it or choose another folder") from None
+        path = folder / CONFIG
+        if path.exists():
+            present = read_config(folder)
+            differing = sorted(k for k in present.keys() | config.keys() if present.get(k) != config.get(k))
+            if differing:
+                details = "; ".join(f"{k}: {present.get(k)!r} there, {config.get(k)!r} now" for k in differing)
+                raise ValueError(f"{folder} holds a run with other arguments ({details}); choose another folder")
+        elif (folder / CERTIFICATES).stat().st_size:
+            raise ValueError(f"{folder} holds {CERTIFICATES} without {CONFIG}; choose another folder")
+        else:
+            temporary = path.with_suffix(".tmp")
+            temporary.write_text(json.dumps(config, indent=1, sort_keys=True))
+            os.replace(temporary, path)
+        _cut_torn_line(folder / CERTIFICATES)
+
+    def append(self, index: int, true_label: int, certificate: Certificate) -> dict[str, Any]:
+        """Writes one record and returns it."""
+        if index in self.done:
+            raise ValueError(f"image {index} is in the folder already")
+        record = seal({"index": index, "true_label": true_label, "certificate": certificate.to_dict()})
+        self._file.write(json.dumps(record).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.done.add(index)
+        self.records.append(record)
+        return record
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+
+def _cut_torn_line(path: Path) -> None:
+    data = path.read_bytes()
+    end = data.rfind(b"\n") + 1
+    if end < len(data):
+        os.truncate(path, end)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a run folder."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise ValueError(f"{folder} is not a run folder: it has no {CONFIG}")
+    try:
+        config = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} must hold an object")
+    return config
+
+
+def read_records(folder: Path) -> Iterator[dict[str, Any]]:
+    """The complete records of a run folder, in the order they were written; a torn last line is passed over."""
+    path = folder / CERTIFICATES
+    if not path.is_file():
+        raise ValueError(f"{folder} is not a run folder: it has no {CERTIFICATES}")
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        try:
+            record = json.loads(line)
+            if not {"index", "true_label", "certificate", "digest"} <= record.keys():
+                raise ValueError("fields are missing")
+        except (ValueError, AttributeError) as error:
+            raise ValueError(f"{path}, line {number} is not a record: {error}") from None
+        yield record
+
+
+def verify(folder: Path) -> list[str]:
+    """What is wrong with a run folder; the arithmetic of every certificate is redone from its counts."""
+    problems: list[str] = []
+    seen: set[int] = set()
+    read_config(folder)
+    for number, record in enumerate(read_records(folder), 1):
+        try:
+            unseal(record)
+            Certificate.from_dict(record["certificate"])
+            if record["index"] in seen:
+                raise ValueError(f"image {record['index']} appears twice")
+        except (ValueError, TypeError, KeyError) as error:
+            problems.append(f"line {number} (image {record['index']}): {error}")
+        seen.add(record["index"])
+    return problems

@@ -1,0 +1,70 @@
+"""A training run at rest: its state in one safetensors file, its log in lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from warpcert.learn.models import read_tensors, write_tensors
+from warpcert.learn.recipe import Recipe
+
+__all__ = ["append_log", "restore", "store", "trim_log"]
+
+FORMAT = "warpcert-checkpoint-1"
+
+
+def store(
+    path: Path, recipe: Recipe, modules: dict[str, nn.Module], optimizer: torch.optim.Optimizer, progress: dict[str, Any]
+) -> None:
+    """Writes the state of the modules and the optimizer, and `progress` (JSON); all of the file or nothing."""
+    tensors = {f"{part}/{name}": t for part, module in modules.items() for name, t in module.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer/{index}/{name}": t for name, t in state.items() if isinstance(t, Tensor)}
+    metadata = {"format": FORMAT, "recipe": json.dumps(recipe.to_dict()), "progress": json.dumps(progress)}
+    write_tensors({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}, path, metadata)
+
+
+def restore(
+    path: Path, recipe: Recipe, modules: dict[str, nn.Module], optimizer: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """Puts a stored state back and returns its progress; a checkpoint of another recipe is refused."""
+    tensors, metadata = read_tensors(path, FORMAT)
+    theirs = Recipe.from_dict(json.loads(metadata["recipe"]))
+    if theirs != recipe:
+        changed = [k for k, v in recipe.to_dict().items() if theirs.to_dict()[k] != v]
+        raise ValueError(
+            f"{path} belongs to a recipe with another {', '.join(changed)}; use another folder, or do not resume"
+        )
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition("/")
+        if part == "optimizer":
+            index, _, field = rest.partition("/")
+            states.setdefault(int(index), {})[field] = tensor
+    for part, module in modules.items():
+        module.load_state_dict({n.removeprefix(f"{part}/"): t for n, t in tensors.items() if n.startswith(f"{part}/")})
+    optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
+    return dict(json.loads(metadata["progress"]))
+
+
+def append_log(path: Path, row: dict[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def trim_log(path: Path, step: int) -> None:
+    """Drops the rows after `step`, and a last one that was cut off: what a resumed run writes again."""
+    if not path.is_file():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line)
+        except (ValueError, KeyError):
+            break
+    path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")

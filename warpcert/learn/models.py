@@ -1,0 +1,242 @@
+"""A family of small residual networks on P-images, and their weight files.
+
+A network is trained with batch normalisation and deployed without: `fused` folds each normalisation into its convolution. The deployed form, with
+parameters rounded to half precision, is what `save` writes and `load_weights` returns; certify and deploy only that one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from copy import deepcopy
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn.functional import relu
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+__all__ = [
+    "FORMAT",
+    "ModelConfig",
+    "ResNet",
+    "build",
+    "channels_last",
+    "fingerprint",
+    "fused",
+    "load_weights",
+    "read_tensors",
+    "save",
+    "write_tensors",
+]
+
+FORMAT = "warpcert-model-1"
+
+
+@final
+@dataclass(frozen=True)
+class ModelConfig:
+    """shape [C,H,W] or [C,L] → `classes` logits.
+
+    The stem is a convolution of `stem_kernel` and `stem_stride`; stage i has blocks[i] residual blocks of width · 2^i channels, and every stage
+    but the first halves the resolution. head: average (over places) or flatten (keeps them). mean and std, one value or one per channel,
+    normalise the input inside the network.
+    """
+
+    shape: tuple[int, ...]
+    classes: int
+    width: int = 32
+    blocks: tuple[int, ...] = (1, 1, 1)
+    stem_kernel: int = 5
+    stem_stride: int = 2
+    head: str = "average"
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        if len(self.shape) not in (2, 3) or min(self.shape) < 1:
+            raise ValueError(f"a model's shape is [C,H,W], or [C,L] for sound; got {self.shape}")
+        if self.classes < 2 or self.width < 1 or not self.blocks or min(self.blocks) < 1:
+            raise ValueError(
+                f"a model needs ≥ 2 classes, width ≥ 1 and stages of ≥ 1 block; got {self.classes}, {self.width}, {self.blocks}"
+            )
+        if self.stem_kernel < 1 or self.stem_kernel % 2 == 0 or self.stem_stride < 1:
+            raise ValueError(
+                f"the stem needs an odd kernel and a stride ≥ 1; got {self.stem_kernel}, {self.stem_stride}"
+            )
+        if self.head not in ("average", "flatten"):
+            raise ValueError(f"head {self.head!r} is not known; choose average or flatten")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, self.shape[0]) or not all(map(math.isfinite, values)):
+                raise ValueError(f"{name} needs 1 or {self.shape[0]} finite value(s); got {values}")
+        if min(self.std) <= 0:
+            raise ValueError(f"std must be positive; got {self.std}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, d: dict[str, Any]) -> ModelConfig:
+        unknown = set(d) - {f.name for f in fields(cls)}
+        if unknown:
+            raise ValueError(f"a model has no field {', '.join(sorted(unknown))}")
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in d.items()})
+
+
+@final
+class ConvNorm(nn.Module):
+    """A convolution ("same" padding) and its batch normalisation; fused, the normalisation has gone into the convolution."""
+
+    def __init__(self, dims: int, inside: int, outside: int, kernel: int, stride: int, is_fused: bool) -> None:
+        super().__init__()
+        conv, norm = (nn.Conv2d, nn.BatchNorm2d) if dims == 2 else (nn.Conv1d, nn.BatchNorm1d)
+        self.conv = conv(inside, outside, kernel, stride, kernel // 2, bias=is_fused)
+        self.norm = nn.Identity() if is_fused else norm(outside)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.conv(x))  # type: ignore[no-any-return]
+
+
+@final
+class Block(nn.Module):
+    """relu(shortcut + norm conv relu norm conv x)."""
+
+    def __init__(self, dims: int, inside: int, outside: int, stride: int, is_fused: bool) -> None:
+        super().__init__()
+        self.first = ConvNorm(dims, inside, outside, 3, stride, is_fused)
+        self.second = ConvNorm(dims, outside, outside, 3, 1, is_fused)
+        same = inside == outside and stride == 1
+        self.short = nn.Identity() if same else ConvNorm(dims, inside, outside, 1, stride, is_fused)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return relu(self.second(relu(self.first(x))).add_(self.short(x)))
+
+
+@final
+class ResNet(nn.Module):
+    """[B,C,H,W] (or [B,C,L]) → logits [B,classes]."""
+
+    def __init__(self, config: ModelConfig, is_fused: bool = False) -> None:
+        super().__init__()
+        dims = len(config.shape) - 1
+        self.config, self.is_fused, self.flatten = config, is_fused, config.head == "flatten"
+        self.register_buffer("mean", torch.tensor(config.mean).reshape(-1, *(1,) * dims))
+        self.register_buffer("std", torch.tensor(config.std).reshape(-1, *(1,) * dims))
+        channels = config.width
+        self.stem = ConvNorm(dims, config.shape[0], channels, config.stem_kernel, config.stem_stride, is_fused)
+        places = [-(-side // config.stem_stride) for side in config.shape[1:]]
+        stages: list[nn.Module] = []
+        for stage, count in enumerate(config.blocks):
+            for index in range(count):
+                halve = stage > 0 and index == 0
+                wide = channels * 2 if halve else channels
+                stages.append(Block(dims, channels, wide, 2 if halve else 1, is_fused))
+                places = [-(-side // 2) for side in places] if halve else places
+                channels = wide
+        self.body = nn.Sequential(*stages)
+        self.head = nn.Linear(channels * (math.prod(places) if self.flatten else 1), config.classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[1:] != self.config.shape:
+            raise ValueError(f"this model takes batches of {list(self.config.shape)}; got {list(x.shape[1:])}")
+        x = self.body(relu(self.stem((x - self.mean) / self.std)))
+        return self.head(x.flatten(1) if self.flatten else x.mean(tuple(range(2, x.dim()))))  # type: ignore[no-any-return]
+
+
+def build(config: ModelConfig, seed: int = 0) -> ResNet:
+    """A network to train, its weights a function of (config, seed); torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = ResNet(config)
+    for module in model.modules():
+        if isinstance(module, Block):  # each block starts as its shortcut
+            nn.init.zeros_(module.second.norm.weight)  # type: ignore[arg-type]
+    return model
+
+
+def channels_last(model: ResNet) -> ResNet:
+    """`model` with its weights laid out for speed (the same values); batches may come in any layout. In place."""
+    return model.to(memory_format=torch.channels_last) if len(model.config.shape) == 3 else model
+
+
+def fused(model: ResNet) -> ResNet:
+    """The deployed form: the same function in eval mode, each normalisation folded into its convolution. On the CPU, float32."""
+    source = deepcopy(model).cpu().float()
+    if source.is_fused:
+        return source.eval()
+    result = ResNet(source.config, is_fused=True)
+    result.head.load_state_dict(source.head.state_dict())
+    targets = dict(result.named_modules())
+    for name, module in source.named_modules():
+        if isinstance(module, ConvNorm):
+            norm: Any = module.norm
+            weight, bias = fuse_conv_bn_weights(
+                module.conv.weight, None, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+            )
+            targets[name].conv.load_state_dict({"weight": weight, "bias": bias})  # type: ignore[union-attr, operator]
+    return result.eval()
+
+
+def save(model: ResNet, path: Path, extra: dict[str, Any] | None = None) -> None:
+    """Writes the deployed form of `model`, parameters in half precision, with its config and `extra` (JSON); all of the file or nothing."""
+    deployed = fused(model)
+    tensors = {name: t.half() if t.is_floating_point() else t for name, t in deployed.named_parameters()}
+    tensors |= dict(deployed.named_buffers())
+    if not all(bool(t.isfinite().all()) for t in tensors.values()):
+        raise ValueError(
+            "the model has weights that are not finite in half precision; it was not saved (did training diverge?)"
+        )
+    metadata = {"format": FORMAT, "config": json.dumps(deployed.config.to_dict()), "extra": json.dumps(extra or {})}
+    write_tensors({name: t.detach().contiguous() for name, t in tensors.items()}, path, metadata)
+
+
+def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+    """A safetensors file, written whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    save_file(tensors, str(part), metadata)
+    os.replace(part, path)
+
+
+def read_tensors(path: Path, wanted: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a safetensors file whose metadata says format = `wanted`."""
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}; give the path of a .safetensors file")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            if metadata.get("format") != wanted:
+                raise ValueError(
+                    f"{path} was not written by warpcert: expected format {wanted!r}, got {metadata.get('format')!r}"
+                )
+            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file ({error}); copy or download it again") from None
+
+
+def load_weights(path: Path | str) -> tuple[ResNet, ModelConfig, dict[str, Any]]:
+    """The deployed model (eval mode, float32, CPU), its config, and what was saved with it."""
+    path = Path(path)
+    tensors, metadata = read_tensors(path, FORMAT)
+    try:
+        config, extra = ModelConfig.from_dict(json.loads(metadata["config"])), json.loads(metadata["extra"])
+        model = ResNet(config, is_fused=True)
+        model.load_state_dict({name: t.float() for name, t in tensors.items()})
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path} does not hold the model that its header describes: {error}") from None
+    return channels_last(model.eval().requires_grad_(False)), config, extra
+
+
+def fingerprint(model: nn.Module) -> str:
+    """sha256 over names, shapes and float32 bytes of the state, in order of names: equal for equal weights on any device."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}{list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().float().contiguous().numpy().tobytes())
+    return digest.hexdigest()

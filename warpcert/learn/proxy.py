@@ -1,0 +1,88 @@
+"""A quick look at how well a model will certify: votes under the defence's noise, no bound of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import torch
+from torch import nn
+
+from warpcert.learn.data import Dataset
+from warpcert.learn.views import generator
+from warpcert.threat import Defence
+from warpcert.transforms import Box
+
+__all__ = ["centers_of", "proxy"]
+
+LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+QUANTILES = (0.02, 0.05, 0.1, 0.25, 0.5)
+
+
+def centers_of(box: Box) -> list[tuple[float, ...]]:
+    """The centre of Γ, points half-way to its ends and the ends themselves (every corner, for more than one parameter)."""
+    centers = [box.center]
+    for share in (0.5, 1.0):
+        ends = [(lo, hi) if lo < hi else (lo,) for lo, hi in zip(box.lower, box.upper, strict=True)]
+        corners = product(*ends)
+        centers += [tuple(c + share * (v - c) for c, v in zip(box.center, k, strict=True)) for k in corners]
+    return sorted(set(centers))
+
+
+@torch.inference_mode()
+def proxy(
+    model: nn.Module,
+    defence: Defence,
+    dataset: Dataset,
+    device: torch.device,
+    n: int = 200,
+    centers: Sequence[tuple[float, ...]] | None = None,
+    seed: int = 0,
+    batch: int | None = None,
+) -> dict[str, Any]:
+    """Heuristic: the share of n votes f(P T_b x + δ) that are right, b ~ N(center, σ²), per item and center (internal units; default 0).
+
+    Returns per center the mean, some quantiles over the items and the share that wins a plurality ("voted"); and the share of items whose worst
+    center still reaches each of LEVELS, which is what windows ask for.
+    """
+    centers = list(centers or [(0.0,) * defence.transform.dim])
+    draw = generator(device, "proxy", seed)
+    group = max(1, (batch or (20_000 if device.type == "cuda" else 500)) // n)
+    model = model.to(device).eval()
+    right = torch.zeros(len(centers), len(dataset), device=device)
+    voted = torch.zeros_like(right)
+    for start in range(0, len(dataset), group):
+        part = dataset.part(start, start + group)
+        items = len(part)
+        z = (part.images.to(device).float() / dataset.levels).repeat_interleave(n, 0)
+        labels = part.labels.to(device)
+        for j, center in enumerate(centers):
+            view = defence.view(z, defence.draw_beta(items * n, draw, center))
+            noisy = view + torch.randn(view.shape, generator=draw, device=device) * defence.sigma_noise
+            votes = model(noisy).argmax(1).reshape(items, n)
+            counts = torch.zeros(items, len(dataset.classes), device=device)
+            counts.scatter_add_(1, votes, torch.ones_like(votes, dtype=counts.dtype))
+            right[j, start : start + items] = counts.gather(1, labels[:, None])[:, 0] / n
+            voted[j, start : start + items] = (counts.argmax(1) == labels).float()
+    right, voted = right.cpu(), voted.cpu()
+    worst = right.amin(0)
+    levels = torch.tensor(QUANTILES)
+    return {
+        "n": n,
+        "items": len(dataset),
+        "centers": [
+            {
+                "center": [defence.transform.surface(v) for v in center],
+                "mean": round(float(right[j].mean()), 5),
+                "voted": round(float(voted[j].mean()), 5),
+                "quantiles": dict(zip(map(str, QUANTILES), _rounded(right[j].quantile(levels)), strict=True)),
+            }
+            for j, center in enumerate(centers)
+        ],
+        "worst_reaches": {str(level): round(float((worst >= level).float().mean()), 5) for level in LEVELS},
+    }
+
+
+def _rounded(values: torch.Tensor) -> list[float]:
+    return [round(float(v), 5) for v in values]

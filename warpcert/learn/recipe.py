@@ -1,0 +1,167 @@
+"""A training recipe: everything that decides a run, in one flat record that is read from TOML."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, final
+
+from warpcert import transforms
+from warpcert.learn.models import ModelConfig
+from warpcert.threat import Defence
+from warpcert.transforms import Box, Preprocess, kernels
+
+__all__ = ["Recipe"]
+
+
+@final
+@dataclass(frozen=True)
+class Recipe:
+    """How one model is trained for one defence. Parameters and their noise are in surface units (degrees, pixels, per cent, dB).
+
+    The model sees P T_b x + δ with b = β + γ: γ uniform in `gamma` as an attacker may choose it, β the defender's noise times `spread`. A share
+    `attacked` of each batch takes the path of deployment, T_β(q(T_γ x)).
+
+    draws > 1 shows every picture under several δ at once; `consistency` weighs how far their predictions lie apart. adv_steps > 0 first moves the
+    picture by up to adv_eps (ℓ2) to where the mean over the draws fails (SmoothAdv); adv_eps grows from 0 over the first `adv_warmup` of the run.
+    """
+
+    name: str
+    dataset: str
+    # model
+    width: int = 32
+    blocks: tuple[int, ...] = (1, 1, 1)
+    stem_kernel: int = 5
+    stem_stride: int = 2
+    head: str = "average"
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    # defence
+    transform: str = "rotation"
+    sigma: tuple[float, ...] = (30.0,)
+    noise: float = 0.15
+    interpolation: str = "bicubic"
+    vignette: str = "none"
+    margin: float = 0.0
+    blur_sigma: float = 0.0
+    blur_size: int = 1
+    # augmentation
+    gamma: tuple[float, ...] = (0.0,)
+    spread: float = 1.0
+    attacked: float = 0.5
+    attacker: str = "bilinear"
+    flip: bool = False  # mirror left and right
+    shift: int = 0  # whole pixels, up to this many along each side
+    # optimisation
+    epochs: float = 20.0
+    steps: int = 0  # in place of epochs, where positive
+    batch: int = 512
+    optimizer: str = "sgd"  # with Nesterov's momentum; or adamw
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    warmup: float = 0.15  # share of the run until lr is reached; then half a cosine to 0
+    ema: float = 0.999
+    label_smoothing: float = 0.0
+    # smoothing
+    draws: int = 1
+    consistency: float = 0.0
+    adv_steps: int = 0
+    adv_eps: float = 0.0
+    adv_warmup: float = 0.3
+    # run
+    validation: int = 2000  # items held out from the end of the training set
+    seed: int = 0
+    amp: bool = True  # bfloat16 inside the model, on CUDA only
+
+    def __post_init__(self) -> None:
+        kernels.kernel(self.attacker)
+        if self.optimizer not in ("sgd", "adamw"):
+            raise ValueError(f"optimizer {self.optimizer!r} is not known; choose sgd or adamw")
+        for name in ("batch", "draws", "lr", "spread"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
+        for name in ("steps", "validation", "shift", "adv_steps", "adv_eps", "consistency", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
+        for name in ("attacked", "warmup", "ema", "label_smoothing", "adv_warmup", "momentum"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must lie in [0, 1]; got {getattr(self, name)}")
+        if not (self.steps or self.epochs > 0):
+            raise ValueError(f"a run needs epochs > 0 or steps > 0; got {self.epochs} and {self.steps}")
+        if self.consistency and self.draws < 2:
+            raise ValueError("consistency compares draws: set draws to 2 or more, or consistency to 0")
+        self.defence(), self.box()
+
+    @classmethod
+    def read(cls, path: Path | str) -> Recipe:
+        """From a TOML file. Tables are headings only: the keys below them are the fields of a recipe."""
+        try:
+            content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not TOML: {error}") from None
+        except OSError as error:
+            raise ValueError(f"the recipe {path} cannot be read: {error.strerror}") from None
+        flat: dict[str, Any] = {"name": Path(path).resolve().parent.name}
+        for key, value in content.items():
+            for field, given in value.items() if isinstance(value, dict) else [(key, value)]:
+                if field in flat and field != "name":
+                    raise ValueError(f"{path} gives {field} twice")
+                flat[field] = given
+        return cls.from_dict(flat)
+
+    @classmethod
+    def from_dict(cls, d: dict[str, Any]) -> Recipe:
+        kinds = {f.name: str(f.type) for f in fields(cls)}
+        unknown = sorted(set(d) - set(kinds))
+        if unknown:
+            raise ValueError(f"a recipe has no {', '.join(unknown)}; it has {', '.join(kinds)}")
+        missing = [k for k in ("name", "dataset") if k not in d]
+        if missing:
+            raise ValueError(f"a recipe needs {' and '.join(missing)}")
+        return cls(**{k: _as(kinds[k], k, v) for k, v in d.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def override(self, settings: Iterable[str]) -> Recipe:
+        """With some fields set by "key=value", the value as in TOML (quotes may be left off)."""
+        changes: dict[str, Any] = {}
+        for setting in settings:
+            key, equals, text = setting.partition("=")
+            if not equals:
+                raise ValueError(f"a setting is key=value; got {setting!r}")
+            try:
+                changes[key] = tomllib.loads(f"value = {text}")["value"]
+            except tomllib.TOMLDecodeError:
+                changes[key] = text
+        return replace(self.from_dict(self.to_dict() | changes))
+
+    def defence(self) -> Defence:
+        """What the model is trained for."""
+        p = Preprocess(self.vignette, self.margin, self.blur_sigma, self.blur_size)
+        return Defence.surface(
+            self.transform, *self.sigma, noise=self.noise, interpolation=self.interpolation, preprocess=p
+        )
+
+    def box(self) -> Box:
+        """Where γ is drawn, in internal units."""
+        return transforms.get(self.transform).box(*self.gamma)
+
+    def config(self, shape: tuple[int, ...], classes: int) -> ModelConfig:
+        return ModelConfig(
+            shape, classes, self.width, self.blocks, self.stem_kernel, self.stem_stride, self.head, self.mean, self.std
+        )
+
+
+def _as(kind: str, key: str, value: Any) -> Any:
+    """`value` as the type that the field `key` declares, or an error."""
+    if kind.startswith("tuple"):
+        inner = kind.removeprefix("tuple[").split(",")[0]
+        return tuple(_as(inner, key, v) for v in (value if isinstance(value, list | tuple) else [value]))
+    wanted = {"int": int, "float": (int, float), "bool": bool, "str": str}[kind]
+    if not isinstance(value, wanted) or (kind != "bool" and isinstance(value, bool)):  # type: ignore[arg-type]
+        raise ValueError(f"{key} must be of type {kind}; got {value!r}")
+    return float(value) if kind == "float" else value

@@ -1,0 +1,268 @@
+"""Trains a model for a defence: `train`, and `python -m warpcert.learn.train RECIPE --data-root DIR --out DIR`.
+
+Batches and noise are functions of (seed, step): on one machine's CPU, an interrupted and resumed run ends in the same weights, bit for bit, as one
+without a break. Checkpoints are safetensors with JSON, written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, log_softmax, nll_loss
+
+from warpcert.learn.checkpoint import append_log, restore, store, trim_log
+from warpcert.learn.data import Dataset, load
+from warpcert.learn.models import ResNet, build, channels_last, fingerprint, load_weights, save
+from warpcert.learn.proxy import centers_of, proxy
+from warpcert.learn.recipe import Recipe
+from warpcert.learn.views import Views, generator
+
+__all__ = ["Recipe", "proxy", "train"]
+
+CHECKPOINT_SECONDS = 30.0
+LOG_ROWS = 50
+
+
+@final
+class _Run:
+    """The state of a run and its step. Nothing in `advance` waits for the device."""
+
+    def __init__(self, recipe: Recipe, data: Dataset, device: torch.device) -> None:
+        held = recipe.validation
+        if not 0 <= held < len(data):
+            raise ValueError(f"cannot hold out {held} of {len(data)} items for validation; choose fewer")
+        self.recipe, self.device = recipe, device
+        self.kept = data.part(0, len(data) - held)
+        self.held = data.part(len(data) - held, len(data))
+        self.images, self.labels = self.kept.images.to(device), self.kept.labels.to(device)
+        self.batch = min(recipe.batch, len(self.kept))
+        self.per_epoch = len(self.kept) // self.batch
+        self.steps = recipe.steps or max(1, math.ceil(recipe.epochs * self.per_epoch))
+        self.views = Views(recipe, data.shape, device)
+        self.model = channels_last(build(recipe.config(data.shape, len(data.classes)), recipe.seed).to(device)).train()
+        self.average = deepcopy(self.model).eval().requires_grad_(False)
+        self.optimizer = _optimizer(recipe, self.model)
+        self.loss, self.step, self.order = torch.zeros((), device=device), 0, (-1, torch.empty(0))
+
+    def lr(self) -> float:
+        share, warm = (self.step + 0.5) / self.steps, self.recipe.warmup
+        if share < warm:
+            return self.recipe.lr * share / warm
+        return self.recipe.lr * 0.5 * (1 + math.cos(math.pi * (share - warm) / max(1 - warm, 1e-9)))
+
+    def epsilon(self) -> float:
+        ramp = self.recipe.adv_warmup * self.steps
+        return self.recipe.adv_eps * (min(1.0, self.step / ramp) if ramp else 1.0)
+
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        epoch, place = divmod(self.step, self.per_epoch)
+        if self.order[0] != epoch:
+            shuffle = generator(torch.device("cpu"), self.recipe.seed, "epoch", epoch)
+            self.order = (epoch, torch.randperm(len(self.kept), generator=shuffle).to(self.device))
+        index = self.order[1][place * self.batch : (place + 1) * self.batch]
+        return self.images[index].float() / self.kept.levels, self.labels[index]
+
+    def advance(self) -> None:
+        """One step."""
+        recipe, draws = self.recipe, self.recipe.draws
+        draw = generator(self.device, recipe.seed, "step", self.step)
+        x, labels = self.next_batch()
+        view = self.views(x, draw)
+        noise = self.views.delta(view.repeat(draws, *(1,) * (view.dim() - 1)), draw)
+        amp = recipe.amp and self.device.type == "cuda"
+        with torch.autocast("cuda", torch.bfloat16) if amp else nullcontext():
+            if recipe.adv_steps and (eps := self.epsilon()) > 0:
+                view = view + _attack(self.model, view, noise, labels, eps, recipe.adv_steps)
+            logits = self.model(_repeat(view, draws) + noise).float()
+        loss = cross_entropy(logits, labels.repeat(draws), label_smoothing=recipe.label_smoothing)
+        if recipe.consistency:
+            loss = loss + recipe.consistency * _spread(logits, draws)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.step += 1
+        decay = min(recipe.ema, (1 + self.step) / (10 + self.step))
+        torch._foreach_lerp_(_floats(self.average), _floats(self.model), 1 - decay)
+        self.loss += loss.detach()
+
+    @torch.inference_mode()
+    def accuracy(self) -> float | None:
+        """Of the averaged model on the held-out items, one view with noise each."""
+        right, draw = 0, generator(self.device, self.recipe.seed, "validation")
+        for start in range(0, len(self.held), 5000):
+            part = self.held.part(start, start + 5000)
+            view = self.views(part.images.to(self.device).float() / part.levels, draw)
+            guess = self.average(view + self.views.delta(view, draw)).argmax(1)
+            right += int((guess == part.labels.to(self.device)).sum())
+        return right / len(self.held) if len(self.held) else None
+
+    def modules(self) -> dict[str, torch.nn.Module]:
+        return {"model": self.model, "average": self.average}
+
+
+def _optimizer(recipe: Recipe, model: ResNet) -> torch.optim.Optimizer:
+    """Weight decay is for kernels and matrices, not for biases and normalisations."""
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    fused = parameters[0].is_cuda
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=recipe.lr, fused=fused)
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.momentum > 0, fused=fused)
+
+
+def _floats(model: ResNet) -> list[Tensor]:
+    return [t.detach() for t in model.state_dict().values() if t.is_floating_point()]
+
+
+def _repeat(x: Tensor, draws: int) -> Tensor:
+    return x.repeat(draws, *(1,) * (x.dim() - 1)) if draws > 1 else x
+
+
+def _attack(model: ResNet, x: Tensor, noise: Tensor, labels: Tensor, eps: float, steps: int) -> Tensor:
+    """SmoothAdv: e with ‖e‖₂ ≤ eps per picture, against the mean prediction over the draws in `noise` [draws·B,...]; model in eval mode."""
+    model.eval()
+    draws, dims = len(noise) // len(x), tuple(range(1, x.dim()))
+    e = torch.zeros_like(x)
+    for _ in range(steps):
+        e.requires_grad_()
+        logits = model(_repeat(x + e, draws) + noise).float()
+        mean = log_softmax(logits, 1).reshape(draws, len(x), -1).logsumexp(0) - math.log(draws)
+        (g,) = torch.autograd.grad(nll_loss(mean, labels, reduction="sum"), e)
+        size = eps if steps == 1 else 2 * eps / steps
+        e = e.detach() + g * (size / g.square().sum(dims, keepdim=True).sqrt().clamp_min(1e-12))
+        e = e * (eps / e.square().sum(dims, keepdim=True).sqrt().clamp_min(1e-12)).clamp_max(1)
+    model.train()
+    return e
+
+
+def _spread(logits: Tensor, draws: int) -> Tensor:
+    """Mean Kullback–Leibler divergence of the draws' predictions from their mean."""
+    single = log_softmax(logits, 1).reshape(draws, -1, logits.shape[1])
+    mean = single.logsumexp(0) - math.log(draws)
+    return (mean.exp() * (mean - single)).sum(2).mean()
+
+
+@contextmanager
+def _between_steps() -> Iterator[threading.Event]:
+    """Holds Ctrl-C back until the step is done, so that a checkpoint never shows half a step."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: asked.set())
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def train(
+    recipe: Recipe,
+    data: Dataset,
+    device: torch.device | str,
+    out: Path,
+    resume: bool = True,
+    seconds_limit: float | None = None,
+    on_step: Callable[[dict[str, Any]], None] | None = None,
+) -> dict[str, Any]:
+    """Trains on `data` (a training set) and writes model.safetensors, result.json, log.jsonl and checkpoint.safetensors to `out`.
+
+    Stops after `seconds_limit` seconds of this call, or at Ctrl-C, with a checkpoint that the next call resumes. `on_step` receives each row of
+    the log. Returns what result.json holds; "finished" tells whether all steps were made.
+    """
+    run = _Run(recipe, data, torch.device(device))
+    checkpoint, log, before = out / "checkpoint.safetensors", out / "log.jsonl", 0.0
+    if resume and checkpoint.is_file():
+        progress = restore(checkpoint, recipe, run.modules(), run.optimizer)
+        run.step, before = progress["step"], progress["seconds"]
+        run.loss.fill_(progress["loss"])
+    out.mkdir(parents=True, exist_ok=True)
+    trim_log(log, run.step)
+    began = saved = time.monotonic()
+    every, row = max(1, run.steps // LOG_ROWS), {}
+
+    def keep() -> None:
+        progress = {"step": run.step, "seconds": before + time.monotonic() - began, "loss": float(run.loss)}
+        store(checkpoint, recipe, run.modules(), run.optimizer, progress)
+
+    with _between_steps() as asked:
+        while run.step < run.steps:
+            lr = run.lr()
+            run.advance()
+            if run.step % every == 0 or run.step == run.steps:
+                seconds, count = before + time.monotonic() - began, (run.step - 1) % every + 1
+                row = {"step": run.step, "of": run.steps, "epoch": round(run.step / run.per_epoch, 3)}
+                row |= {"loss": float(run.loss) / count, "lr": lr, "accuracy": run.accuracy(), "seconds": seconds}
+                run.loss.zero_()
+                append_log(log, row)
+                if on_step:
+                    on_step(row)
+            now = time.monotonic()
+            if asked.is_set():
+                keep()
+                raise KeyboardInterrupt
+            if now - saved > CHECKPOINT_SECONDS:
+                keep()
+                saved = time.monotonic()
+            if seconds_limit is not None and now - began > seconds_limit:
+                break
+    keep()
+    return _finish(run, out, row, before + time.monotonic() - began)
+
+
+def _finish(run: _Run, out: Path, row: dict[str, Any], seconds: float) -> dict[str, Any]:
+    recipe, defence = run.recipe, run.recipe.defence()
+    extra = {"recipe": recipe.name, "dataset": recipe.dataset, "defence": defence.to_dict(), "classes": run.kept.classes}
+    save(run.average, out / "model.safetensors", extra | {"step": run.step, "of": run.steps})
+    deployed, _, _ = load_weights(out / "model.safetensors")
+    result = {"finished": run.step == run.steps, "step": run.step, "of": run.steps, "seconds": seconds, "last": row}
+    result |= {"parameters": sum(p.numel() for p in deployed.parameters()), "fingerprint": fingerprint(deployed)}
+    result |= {"torch": torch.__version__, "device": run.device.type, "recipe": recipe.to_dict()}
+    if run.device.type == "cuda" and len(run.held):
+        result["proxy"] = proxy(deployed, defence, run.held, run.device, 200, centers_of(recipe.box()))
+    (out / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return result
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m warpcert.learn.train", description="Train a model by a recipe.")
+    parser.add_argument("recipe", type=Path, help="a TOML file")
+    parser.add_argument("--data-root", type=Path, help="folder of datasets (default: the variable WARPCERT_DATA)")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, required=True, help="folder for weights, log and checkpoint")
+    parser.add_argument("--seconds", type=float, help="stop, resumably, after this many seconds")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="fields of the recipe to change")
+    parser.add_argument("--fresh", action="store_true", help="begin anew, even if there is a checkpoint")
+    given = parser.parse_args(arguments)
+    try:
+        recipe = Recipe.read(given.recipe).override(given.set)
+        data = load(recipe.dataset, "train", given.data_root)
+        show: Callable[[dict[str, Any]], None] = lambda row: print(json.dumps(row), flush=True)  # noqa: E731
+        result = train(recipe, data, given.device, given.out, not given.fresh, given.seconds, show)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps({k: v for k, v in result.items() if k != "recipe"}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
