@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from warpcert.learn.models import read_tensors, write_tensors
+from warpcert.learn.files import read_tensors, write_tensors
 from warpcert.learn.recipe import Recipe
 
 __all__ = ["append_log", "restore", "store", "trim_log"]
@@ -18,7 +18,11 @@ FORMAT = "warpcert-checkpoint-1"
 
 
 def store(
-    path: Path, recipe: Recipe, modules: dict[str, nn.Module], optimizer: torch.optim.Optimizer, progress: dict[str, Any]
+    path: Path,
+    recipe: Recipe,
+    modules: dict[str, nn.Module],
+    optimizer: torch.optim.Optimizer,
+    progress: dict[str, Any],
 ) -> None:
     """Writes the state of the modules and the optimizer, and `progress` (JSON); all of the file or nothing."""
     tensors = {f"{part}/{name}": t for part, module in modules.items() for name, t in module.state_dict().items()}
@@ -56,15 +60,15 @@ def append_log(path: Path, row: dict[str, Any]) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def trim_log(path: Path, step: int) -> None:
-    """Drops the rows after `step`, and a last one that was cut off: what a resumed run writes again."""
-    if not path.is_file():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+def trim_log(path: Path, step: int) -> dict[str, Any]:
+    """Drops the rows after `step`, which a resumed run writes again, and one cut off. Returns the last that stays."""
+    rows: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line)
-        except (ValueError, KeyError):
+            row = json.loads(line)
+        except ValueError:
             break
-    path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        if row["step"] <= step:
+            rows.append(row)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return rows[-1] if rows else {}

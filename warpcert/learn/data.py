@@ -39,13 +39,15 @@ class Dataset:
         form = (self.images.dtype, self.images.dim())
         if form not in ((torch.uint8, 4), (torch.int16, 3)):
             raise ValueError(
-                f"{self.name}: images must be uint8 [N,C,H,W], or int16 [N,C,L] for sound; got {form[0]} {list(self.images.shape)}"
+                f"{self.name}: images must be uint8 [N,C,H,W], or int16 [N,C,L] for sound; "
+                f"got {form[0]} {list(self.images.shape)}"
             )
         if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
             raise ValueError(
-                f"{self.name}: labels must be int64 [{len(self.images)}]; got {self.labels.dtype} {list(self.labels.shape)}"
+                f"{self.name}: labels must be int64 [{len(self.images)}]; "
+                f"got {self.labels.dtype} {list(self.labels.shape)}"
             )
-        if len(self.labels) and not (0 <= int(self.labels.min()) and int(self.labels.max()) < len(self.classes)):
+        if len(self.labels) and (int(self.labels.min()) < 0 or int(self.labels.max()) >= len(self.classes)):
             raise ValueError(f"{self.name}: labels must lie in 0 … {len(self.classes) - 1}, one per class name")
 
     def __len__(self) -> int:
@@ -71,12 +73,17 @@ class Dataset:
         """Items start … stop − 1."""
         return Dataset(self.name, self.images[start:stop], self.labels[start:stop], self.classes)
 
+    def shuffled(self) -> Dataset:
+        """In another order, always the same."""
+        order = torch.from_numpy(np.random.default_rng(0).permutation(len(self)))
+        return Dataset(self.name, self.images[order], self.labels[order], self.classes)
+
 
 def load(name: str | Path, split: str = "test", root: Path | None = None) -> Dataset:
-    """The dataset of that name (see NAMES; "mnist500" comes with the package), or in that .npz file or folder of class folders.
+    """The dataset of that name ("mnist500" comes with the package), or in that .npz file or folder of class folders.
 
-    `root` is the folder with MNIST/, FashionMNIST/ and cifar-10-batches-py/; the environment variable WARPCERT_DATA if None. Of a folder with
-    train/ and test/ in it, the one of `split` is read.
+    `root` is the folder with MNIST/, FashionMNIST/ and cifar-10-batches-py/; the environment variable WARPCERT_DATA if
+    None. Of a folder with train/ and test/ in it, the one of `split` is read.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split {split!r} is not known; choose train or test")

@@ -1,7 +1,8 @@
 """A family of small residual networks on P-images, and their weight files.
 
-A network is trained with batch normalisation and deployed without: `fused` folds each normalisation into its convolution. The deployed form, with
-parameters rounded to half precision, is what `save` writes and `load_weights` returns; certify and deploy only that one.
+A network is trained with batch normalisation and deployed without: `fused` folds each normalisation into its
+convolution. The deployed form, with parameters rounded to half precision, is what `save` writes and `load_weights`
+returns; certify and deploy only that one.
 """
 
 from __future__ import annotations
@@ -9,32 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, final
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import relu
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-__all__ = [
-    "FORMAT",
-    "ModelConfig",
-    "ResNet",
-    "build",
-    "channels_last",
-    "fingerprint",
-    "fused",
-    "load_weights",
-    "read_tensors",
-    "save",
-    "write_tensors",
-]
+from warpcert.learn.files import read_tensors, write_tensors
+
+__all__ = ["FORMAT", "ModelConfig", "ResNet", "build", "channels_last", "fingerprint", "fused", "load_weights", "save"]
 
 FORMAT = "warpcert-model-1"
 
@@ -44,9 +32,9 @@ FORMAT = "warpcert-model-1"
 class ModelConfig:
     """shape [C,H,W] or [C,L] → `classes` logits.
 
-    The stem is a convolution of `stem_kernel` and `stem_stride`; stage i has blocks[i] residual blocks of width · 2^i channels, and every stage
-    but the first halves the resolution. head: average (over places) or flatten (keeps them). mean and std, one value or one per channel,
-    normalise the input inside the network.
+    The stem is a convolution of `stem_kernel` and `stem_stride`; stage i has blocks[i] residual blocks of width · 2^i
+    channels, and every stage but the first halves the resolution. head: average (over places) or flatten (keeps them).
+    mean and std, one value or one per channel, normalise the input inside the network.
     """
 
     shape: tuple[int, ...]
@@ -64,7 +52,8 @@ class ModelConfig:
             raise ValueError(f"a model's shape is [C,H,W], or [C,L] for sound; got {self.shape}")
         if self.classes < 2 or self.width < 1 or not self.blocks or min(self.blocks) < 1:
             raise ValueError(
-                f"a model needs ≥ 2 classes, width ≥ 1 and stages of ≥ 1 block; got {self.classes}, {self.width}, {self.blocks}"
+                f"a model needs classes ≥ 2, width ≥ 1 and stages of ≥ 1 block; "
+                f"got {self.classes}, {self.width}, {self.blocks}"
             )
         if self.stem_kernel < 1 or self.stem_kernel % 2 == 0 or self.stem_stride < 1:
             raise ValueError(
@@ -86,12 +75,13 @@ class ModelConfig:
         unknown = set(d) - {f.name for f in fields(cls)}
         if unknown:
             raise ValueError(f"a model has no field {', '.join(sorted(unknown))}")
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in d.items()})
+        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in d.items()}
+        return cls(**given)
 
 
 @final
 class ConvNorm(nn.Module):
-    """A convolution ("same" padding) and its batch normalisation; fused, the normalisation has gone into the convolution."""
+    """A convolution ("same" padding) and its batch normalisation, or the one convolution that does the work of both."""
 
     def __init__(self, dims: int, inside: int, outside: int, kernel: int, stride: int, is_fused: bool) -> None:
         super().__init__()
@@ -121,6 +111,9 @@ class Block(nn.Module):
 @final
 class ResNet(nn.Module):
     """[B,C,H,W] (or [B,C,L]) → logits [B,classes]."""
+
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, config: ModelConfig, is_fused: bool = False) -> None:
         super().__init__()
@@ -162,11 +155,13 @@ def build(config: ModelConfig, seed: int = 0) -> ResNet:
 
 def channels_last(model: ResNet) -> ResNet:
     """`model` with its weights laid out for speed (the same values); batches may come in any layout. In place."""
-    return model.to(memory_format=torch.channels_last) if len(model.config.shape) == 3 else model
+    if len(model.config.shape) == 3:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
 
 
 def fused(model: ResNet) -> ResNet:
-    """The deployed form: the same function in eval mode, each normalisation folded into its convolution. On the CPU, float32."""
+    """The deployed form (CPU, float32, eval mode): the same function, normalisations folded into convolutions."""
     source = deepcopy(model).cpu().float()
     if source.is_fused:
         return source.eval()
@@ -179,12 +174,12 @@ def fused(model: ResNet) -> ResNet:
             weight, bias = fuse_conv_bn_weights(
                 module.conv.weight, None, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
             )
-            targets[name].conv.load_state_dict({"weight": weight, "bias": bias})  # type: ignore[union-attr, operator]
+            targets[name].conv.load_state_dict({"weight": weight, "bias": bias})
     return result.eval()
 
 
 def save(model: ResNet, path: Path, extra: dict[str, Any] | None = None) -> None:
-    """Writes the deployed form of `model`, parameters in half precision, with its config and `extra` (JSON); all of the file or nothing."""
+    """Writes the deployed form of `model`, parameters in half precision, with its config and `extra` (JSON)."""
     deployed = fused(model)
     tensors = {name: t.half() if t.is_floating_point() else t for name, t in deployed.named_parameters()}
     tensors |= dict(deployed.named_buffers())
@@ -194,30 +189,6 @@ def save(model: ResNet, path: Path, extra: dict[str, Any] | None = None) -> None
         )
     metadata = {"format": FORMAT, "config": json.dumps(deployed.config.to_dict()), "extra": json.dumps(extra or {})}
     write_tensors({name: t.detach().contiguous() for name, t in tensors.items()}, path, metadata)
-
-
-def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
-    """A safetensors file, written whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    save_file(tensors, str(part), metadata)
-    os.replace(part, path)
-
-
-def read_tensors(path: Path, wanted: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a safetensors file whose metadata says format = `wanted`."""
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}; give the path of a .safetensors file")
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            metadata = dict(file.metadata() or {})
-            if metadata.get("format") != wanted:
-                raise ValueError(
-                    f"{path} was not written by warpcert: expected format {wanted!r}, got {metadata.get('format')!r}"
-                )
-            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file ({error}); copy or download it again") from None
 
 
 def load_weights(path: Path | str) -> tuple[ResNet, ModelConfig, dict[str, Any]]:
@@ -234,7 +205,7 @@ def load_weights(path: Path | str) -> tuple[ResNet, ModelConfig, dict[str, Any]]
 
 
 def fingerprint(model: nn.Module) -> str:
-    """sha256 over names, shapes and float32 bytes of the state, in order of names: equal for equal weights on any device."""
+    """sha256 over names, shapes and float32 bytes of the state, in order of names; the same on every device."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}{list(tensor.shape)}".encode())

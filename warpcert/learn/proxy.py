@@ -21,7 +21,7 @@ QUANTILES = (0.02, 0.05, 0.1, 0.25, 0.5)
 
 
 def centers_of(box: Box) -> list[tuple[float, ...]]:
-    """The centre of Γ, points half-way to its ends and the ends themselves (every corner, for more than one parameter)."""
+    """The centre of Γ, its corners (of one parameter: its ends), and the points half-way to them."""
     centers = [box.center]
     for share in (0.5, 1.0):
         ends = [(lo, hi) if lo < hi else (lo,) for lo, hi in zip(box.lower, box.upper, strict=True)]
@@ -41,10 +41,11 @@ def proxy(
     seed: int = 0,
     batch: int | None = None,
 ) -> dict[str, Any]:
-    """Heuristic: the share of n votes f(P T_b x + δ) that are right, b ~ N(center, σ²), per item and center (internal units; default 0).
+    """Heuristic: the share p of n votes f(P T_b x + δ), b ~ N(center, σ²), that are right, per item and center.
 
-    Returns per center the mean, some quantiles over the items and the share that wins a plurality ("voted"); and the share of items whose worst
-    center still reaches each of LEVELS, which is what windows ask for.
+    Centers are in internal units (default: 0). Returns, per center, the mean and some quantiles of p over the items and
+    the share of items where the right class has most votes ("voted"); and the share of items whose p at the worst
+    center still reaches each of LEVELS, which is what windows ask for. The model is moved to the device.
     """
     centers = list(centers or [(0.0,) * defence.transform.dim])
     draw = generator(device, "proxy", seed)

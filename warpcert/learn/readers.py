@@ -75,7 +75,7 @@ def _encode(text: str, encoding: str) -> bytes:
 
 @final
 class _BatchUnpickler(pickle.Unpickler):
-    """Unpickles dicts, lists, numbers, text and arrays of bytes. Every global it knows is one of the harmless stand-ins above."""
+    """Unpickles dicts, lists, numbers, text and arrays of bytes. The only globals it knows are the stand-ins above."""
 
     allowed = {  # noqa: RUF012
         ("_codecs", "encode"): _encode,
@@ -108,9 +108,14 @@ def read_cifar(path: Path) -> tuple[Bytes, Bytes]:
 
 
 def read_npz(path: Path, split: str) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...] | None]:
-    """Arrays x_SPLIT, y_SPLIT (or x, y) and, where there is one, `classes` or `words`: images [N,C,H,W] or sound [N,1,L], labels, names."""
+    """Arrays x_SPLIT and y_SPLIT, or x and y: images [N,C,H,W] or sound [N,1,L], labels, and names if it lists them.
+
+    Names are an array of text, `classes` or `words`.
+    """
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not a whole .npz file; write it with numpy.savez")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             keys = (f"x_{split}", f"y_{split}") if f"x_{split}" in file.files else ("x", "y")
             missing = [k for k in keys if k not in file.files]
             if missing:
@@ -130,12 +135,13 @@ def read_npz(path: Path, split: str) -> tuple[NDArray[Any], NDArray[Any], tuple[
     if x.dtype == np.int16 and x.ndim == 2:
         return x[:, None], y, names
     raise ValueError(
-        f"{path}: {keys[0]} must be uint8 [N,H,W], uint8 [N,H,W,1 or 3] or, for sound, int16 [N,L]; got {x.dtype} {list(x.shape)}"
+        f"{path}: {keys[0]} must be uint8 [N,H,W], uint8 [N,H,W,1 or 3] or, for sound, int16 [N,L]; "
+        f"got {x.dtype} {list(x.shape)}"
     )
 
 
 def read_folder(path: Path) -> tuple[Bytes, Bytes, tuple[str, ...]]:
-    """One sub-folder of .png and .jpg files per class, all of one size: images [N,1 or 3,H,W], labels, class names in order."""
+    """One sub-folder of .png and .jpg files per class, all of one size: images [N,1 or 3,H,W], labels, class names."""
     from PIL import Image  # here: training machines need not have it
 
     classes = tuple(sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")))
@@ -168,7 +174,8 @@ def read_folder(path: Path) -> tuple[Bytes, Bytes, tuple[str, ...]]:
         if images and image.shape[:2] != images[0].shape[1:]:
             given, first = image.shape[:2], images[0].shape[1:]
             raise ValueError(
-                f"all pictures must have one size: {file} is {given[1]}×{given[0]}, the first is {first[1]}×{first[0]}; resize or crop them"
+                f"all pictures must have one size: {file} is {given[1]}×{given[0]}, "
+                f"the first is {first[1]}×{first[0]}; resize or crop them"
             )
         images.append(image[None] if grey else image.transpose(2, 0, 1))
     channels = max(len(image) for image in images)  # grey pictures among coloured ones become coloured

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, final
 
@@ -19,13 +19,14 @@ __all__ = ["Recipe"]
 @final
 @dataclass(frozen=True)
 class Recipe:
-    """How one model is trained for one defence. Parameters and their noise are in surface units (degrees, pixels, per cent, dB).
+    """How one model is trained for one defence. Parameters and their noise are in surface units.
 
-    The model sees P T_b x + δ with b = β + γ: γ uniform in `gamma` as an attacker may choose it, β the defender's noise times `spread`. A share
-    `attacked` of each batch takes the path of deployment, T_β(q(T_γ x)).
+    The model sees P T_b x + δ with b = β + γ: γ uniform in `gamma`, as an attacker may choose it, and β the defender's
+    noise times `spread`. A share `attacked` of each batch takes the path of deployment, T_β(q(T_γ x)).
 
-    draws > 1 shows every picture under several δ at once; `consistency` weighs how far their predictions lie apart. adv_steps > 0 first moves the
-    picture by up to adv_eps (ℓ2) to where the mean over the draws fails (SmoothAdv); adv_eps grows from 0 over the first `adv_warmup` of the run.
+    draws > 1 shows every picture under several δ at once; `consistency` weighs how far their predictions lie apart.
+    adv_steps > 0 first moves the picture by up to adv_eps (ℓ2) to where the mean over the draws fails (SmoothAdv);
+    adv_eps grows from 0 over the first `adv_warmup` of the run.
     """
 
     name: str
@@ -137,7 +138,7 @@ class Recipe:
                 changes[key] = tomllib.loads(f"value = {text}")["value"]
             except tomllib.TOMLDecodeError:
                 changes[key] = text
-        return replace(self.from_dict(self.to_dict() | changes))
+        return self.from_dict(self.to_dict() | changes)
 
     def defence(self) -> Defence:
         """What the model is trained for."""

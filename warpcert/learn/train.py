@@ -1,7 +1,7 @@
 """Trains a model for a defence: `train`, and `python -m warpcert.learn.train RECIPE --data-root DIR --out DIR`.
 
-Batches and noise are functions of (seed, step): on one machine's CPU, an interrupted and resumed run ends in the same weights, bit for bit, as one
-without a break. Checkpoints are safetensors with JSON, written whole or not at all.
+Batches and noise are functions of (seed, step): on one machine's CPU, an interrupted and resumed run ends in the same
+weights, bit for bit, as one without a break. Checkpoints are safetensors with JSON, written whole or not at all.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, log_softmax, nll_loss
+from torch.nn.functional import cross_entropy
 
 from warpcert.learn.checkpoint import append_log, restore, store, trim_log
 from warpcert.learn.data import Dataset, load
+from warpcert.learn.losses import attack, disagreement, repeat
 from warpcert.learn.models import ResNet, build, channels_last, fingerprint, load_weights, save
 from warpcert.learn.proxy import centers_of, proxy
 from warpcert.learn.recipe import Recipe
@@ -44,6 +45,9 @@ class _Run:
         held = recipe.validation
         if not 0 <= held < len(data):
             raise ValueError(f"cannot hold out {held} of {len(data)} items for validation; choose fewer")
+        data = (
+            data.shuffled() if bool((data.labels.diff() >= 0).all()) else data
+        )  # class by class: its end is one class
         self.recipe, self.device = recipe, device
         self.kept = data.part(0, len(data) - held)
         self.held = data.part(len(data) - held, len(data))
@@ -51,7 +55,7 @@ class _Run:
         self.batch = min(recipe.batch, len(self.kept))
         self.per_epoch = len(self.kept) // self.batch
         self.steps = recipe.steps or max(1, math.ceil(recipe.epochs * self.per_epoch))
-        self.views = Views(recipe, data.shape, device)
+        self.views = Views(recipe, device)
         self.model = channels_last(build(recipe.config(data.shape, len(data.classes)), recipe.seed).to(device)).train()
         self.average = deepcopy(self.model).eval().requires_grad_(False)
         self.optimizer = _optimizer(recipe, self.model)
@@ -81,15 +85,15 @@ class _Run:
         draw = generator(self.device, recipe.seed, "step", self.step)
         x, labels = self.next_batch()
         view = self.views(x, draw)
-        noise = self.views.delta(view.repeat(draws, *(1,) * (view.dim() - 1)), draw)
+        noise = self.views.delta(repeat(view, draws), draw)
         amp = recipe.amp and self.device.type == "cuda"
         with torch.autocast("cuda", torch.bfloat16) if amp else nullcontext():
             if recipe.adv_steps and (eps := self.epsilon()) > 0:
-                view = view + _attack(self.model, view, noise, labels, eps, recipe.adv_steps)
-            logits = self.model(_repeat(view, draws) + noise).float()
+                view = view + attack(self.model, view, noise, labels, eps, recipe.adv_steps)
+            logits = self.model(repeat(view, draws) + noise).float()
         loss = cross_entropy(logits, labels.repeat(draws), label_smoothing=recipe.label_smoothing)
         if recipe.consistency:
-            loss = loss + recipe.consistency * _spread(logits, draws)
+            loss = loss + recipe.consistency * disagreement(logits, draws)
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr()
         self.optimizer.zero_grad(set_to_none=True)
@@ -132,34 +136,6 @@ def _floats(model: ResNet) -> list[Tensor]:
     return [t.detach() for t in model.state_dict().values() if t.is_floating_point()]
 
 
-def _repeat(x: Tensor, draws: int) -> Tensor:
-    return x.repeat(draws, *(1,) * (x.dim() - 1)) if draws > 1 else x
-
-
-def _attack(model: ResNet, x: Tensor, noise: Tensor, labels: Tensor, eps: float, steps: int) -> Tensor:
-    """SmoothAdv: e with ‖e‖₂ ≤ eps per picture, against the mean prediction over the draws in `noise` [draws·B,...]; model in eval mode."""
-    model.eval()
-    draws, dims = len(noise) // len(x), tuple(range(1, x.dim()))
-    e = torch.zeros_like(x)
-    for _ in range(steps):
-        e.requires_grad_()
-        logits = model(_repeat(x + e, draws) + noise).float()
-        mean = log_softmax(logits, 1).reshape(draws, len(x), -1).logsumexp(0) - math.log(draws)
-        (g,) = torch.autograd.grad(nll_loss(mean, labels, reduction="sum"), e)
-        size = eps if steps == 1 else 2 * eps / steps
-        e = e.detach() + g * (size / g.square().sum(dims, keepdim=True).sqrt().clamp_min(1e-12))
-        e = e * (eps / e.square().sum(dims, keepdim=True).sqrt().clamp_min(1e-12)).clamp_max(1)
-    model.train()
-    return e
-
-
-def _spread(logits: Tensor, draws: int) -> Tensor:
-    """Mean Kullback–Leibler divergence of the draws' predictions from their mean."""
-    single = log_softmax(logits, 1).reshape(draws, -1, logits.shape[1])
-    mean = single.logsumexp(0) - math.log(draws)
-    return (mean.exp() * (mean - single)).sum(2).mean()
-
-
 @contextmanager
 def _between_steps() -> Iterator[threading.Event]:
     """Holds Ctrl-C back until the step is done, so that a checkpoint never shows half a step."""
@@ -183,10 +159,10 @@ def train(
     seconds_limit: float | None = None,
     on_step: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Trains on `data` (a training set) and writes model.safetensors, result.json, log.jsonl and checkpoint.safetensors to `out`.
+    """Trains on `data`, a training set; writes model.safetensors, result.json, log.jsonl and checkpoint.safetensors.
 
-    Stops after `seconds_limit` seconds of this call, or at Ctrl-C, with a checkpoint that the next call resumes. `on_step` receives each row of
-    the log. Returns what result.json holds; "finished" tells whether all steps were made.
+    Stops after `seconds_limit` seconds of this call, or at Ctrl-C, with a checkpoint that the next call resumes.
+    `on_step` receives each row of the log. Returns what result.json holds; "finished": whether all steps were made.
     """
     run = _Run(recipe, data, torch.device(device))
     checkpoint, log, before = out / "checkpoint.safetensors", out / "log.jsonl", 0.0
@@ -195,9 +171,8 @@ def train(
         run.step, before = progress["step"], progress["seconds"]
         run.loss.fill_(progress["loss"])
     out.mkdir(parents=True, exist_ok=True)
-    trim_log(log, run.step)
+    row, every = trim_log(log, run.step), max(1, run.steps // LOG_ROWS)
     began = saved = time.monotonic()
-    every, row = max(1, run.steps // LOG_ROWS), {}
 
     def keep() -> None:
         progress = {"step": run.step, "seconds": before + time.monotonic() - began, "loss": float(run.loss)}
@@ -229,8 +204,15 @@ def train(
 
 
 def _finish(run: _Run, out: Path, row: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Writes the weights and the result; what is reported of the model is said of the file that was written."""
     recipe, defence = run.recipe, run.recipe.defence()
-    extra = {"recipe": recipe.name, "dataset": recipe.dataset, "defence": defence.to_dict(), "classes": run.kept.classes}
+    extra = {
+        "recipe": recipe.name,
+        "dataset": recipe.dataset,
+        "defence": defence.to_dict(),
+        "gamma": recipe.gamma,
+        "classes": run.kept.classes,
+    }
     save(run.average, out / "model.safetensors", extra | {"step": run.step, "of": run.steps})
     deployed, _, _ = load_weights(out / "model.safetensors")
     result = {"finished": run.step == run.steps, "step": run.step, "of": run.steps, "seconds": seconds, "last": row}

@@ -15,7 +15,7 @@ __all__ = ["Views", "generator"]
 
 
 def generator(device: torch.device, *key: int | str) -> torch.Generator:
-    """A generator whose state is a function of `key`: a step draws the same numbers whether or not the run was interrupted before it."""
+    """A generator whose state is a function of `key`: a resumed run draws the same numbers as a whole one."""
     digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
     return torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))
 
@@ -24,41 +24,31 @@ def generator(device: torch.device, *key: int | str) -> torch.Generator:
 class Views:
     """Draws P T_b x by a recipe's law. Its constants live on the device, so no call waits for the device."""
 
-    def __init__(self, recipe: Recipe, shape: tuple[int, ...], device: torch.device) -> None:
+    def __init__(self, recipe: Recipe, device: torch.device) -> None:
         defence, box = recipe.defence(), recipe.box()
         self.recipe, self.transform, self.interpolation = recipe, defence.transform, defence.interpolation
-        like = {"dtype": torch.float32, "device": device}
-        self.sigma = torch.tensor(defence.sigma_param, **like) * recipe.spread  # type: ignore[arg-type]
-        self.lower, self.upper = torch.tensor(box.lower, **like), torch.tensor(box.upper, **like)  # type: ignore[arg-type]
-        self.noise, self.p = defence.sigma_noise, defence.preprocess
-        if not self.p.is_identity:
-            self.mask = self.p.mask(*shape[1:]).to(**like)  # type: ignore[call-overload]
-            bands = [self.p.band(side) if self.p.blur_sigma > 0 else torch.eye(side) for side in shape[1:]]
-            self.rows, self.columns = bands[0].to(**like), bands[1].T.contiguous().to(**like)  # type: ignore[call-overload]
+        self.sigma = torch.tensor(defence.sigma_param, device=device) * recipe.spread
+        self.lower = torch.tensor(box.lower, device=device)
+        self.width = torch.tensor(box.upper, device=device) - self.lower
+        self.noise, self.preprocess = defence.sigma_noise, defence.preprocess
 
     @torch.no_grad()
     def __call__(self, x: Tensor, draw: torch.Generator) -> Tensor:
         """P T_b x without pixel noise, for a batch x of floats."""
-        count, like = len(x), {"generator": draw, "device": x.device}
-        if self.recipe.flip:
-            coin = torch.rand(count, **like) < 0.5  # type: ignore[call-overload]
+        recipe, count, dim, device = self.recipe, len(x), self.transform.dim, x.device
+        if recipe.flip:
+            coin = torch.rand(count, generator=draw, device=device) < 0.5
             x = torch.where(coin.reshape(-1, *(1,) * (x.dim() - 1)), x.flip(-1), x)
-        if self.recipe.shift:
-            reach = self.recipe.shift
-            by = torch.randint(-reach, reach + 1, (count, 2), **like).float()  # type: ignore[call-overload]
+        if recipe.shift:
+            by = torch.randint(-recipe.shift, recipe.shift + 1, (count, 2), generator=draw, device=device)
             x = transforms.get("translation")(x, by, "nearest")
-        beta = torch.randn(count, len(self.sigma), **like) * self.sigma  # type: ignore[call-overload]
-        gamma = self.lower + torch.rand(beta.shape, **like) * (self.upper - self.lower)  # type: ignore[call-overload]
-        k = round(self.recipe.attacked * count)
-        attacked = self.transform.quantize(self.transform(x[:k], gamma[:k], self.recipe.attacker))
-        moved = torch.cat((attacked, x[k:]))
-        return self.preprocess(self.transform(moved, torch.cat((beta[:k], beta[k:] + gamma[k:])), self.interpolation))
-
-    def preprocess(self, x: Tensor) -> Tensor:
-        """P x, as `Preprocess` defines it."""
-        if self.p.is_identity:
-            return x
-        return self.rows @ (x * self.mask) @ self.columns * self.mask
+        beta = torch.randn(count, dim, generator=draw, device=device) * self.sigma
+        gamma = torch.rand(count, dim, generator=draw, device=device) * self.width + self.lower
+        k = round(recipe.attacked * count)
+        if k:
+            attacked = self.transform.quantize(self.transform(x[:k], gamma[:k], recipe.attacker))
+            x = torch.cat((attacked, x[k:]))
+        return self.preprocess(self.transform(x, torch.cat((beta[:k], beta[k:] + gamma[k:])), self.interpolation))
 
     def delta(self, like: Tensor, draw: torch.Generator) -> Tensor:
         """Pixel noise of the shape of `like`."""

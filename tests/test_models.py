@@ -1,0 +1,101 @@
+"""Models: the deployed form is the trained function, and a weight file gives back what was saved or says why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from warpcert.learn.models import ModelConfig, build, fingerprint, fused, load_weights, save
+
+SMALL = ModelConfig((1, 12, 12), 3, width=4, blocks=(1, 1), stem_kernel=3, mean=(0.1,), std=(0.3,))
+
+
+def trained(config: ModelConfig, seed: int = 0):
+    """A model with running statistics and scales that are not the initial ones."""
+    model = build(config, seed)
+    generator = torch.Generator().manual_seed(1)
+    for p in model.parameters():
+        p.data += 0.1 * torch.randn(p.shape, generator=generator)
+    for _ in range(3):
+        model(torch.rand(16, *config.shape, generator=generator))
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SMALL,
+        ModelConfig((3, 9, 14), 5, width=4, blocks=(2, 1, 1), stem_stride=1, head="flatten", mean=(0.1, 0.2, 0.3)),
+        ModelConfig((1, 100), 4, width=4, blocks=(1, 1), stem_kernel=9, stem_stride=4),
+    ],
+)
+def test_round_trip(config: ModelConfig, tmp_path: Path) -> None:
+    model, path = trained(config), tmp_path / "deep" / "m.safetensors"
+    x = torch.rand(8, *config.shape, generator=torch.Generator().manual_seed(2))
+    plain = model(x)
+    assert plain.shape == (8, config.classes)
+    assert torch.allclose(fused(model)(x), plain, atol=1e-5, rtol=1e-4)
+    save(model, path, {"recipe": "r", "defence": {"sigma_param": [0.5]}})
+    loaded, read, extra = load_weights(path)
+    assert read == config and extra == {"recipe": "r", "defence": {"sigma_param": [0.5]}} and not loaded.training
+    assert torch.allclose(loaded(x), plain, atol=2e-2, rtol=1e-2) and torch.equal(loaded(x), loaded(x))
+    assert all(p.dtype == torch.float32 and torch.equal(p, p.half().float()) for p in loaded.parameters())
+    save(loaded, path)  # what is loaded is saved unchanged
+    assert fingerprint(load_weights(path)[0]) == fingerprint(loaded)
+    assert not list(path.parent.glob("*.part"))
+
+
+def test_fingerprint() -> None:
+    one = build(SMALL)
+    assert fingerprint(one) == fingerprint(build(SMALL)) != fingerprint(build(SMALL, seed=1))
+    before = fingerprint(one)
+    one.head.bias.data[0] += 1e-6
+    assert fingerprint(one) != before
+
+
+def test_build_leaves_the_global_generator() -> None:
+    state = torch.get_rng_state()
+    build(SMALL, 7)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_broken_files(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    with pytest.raises(ValueError, match="there is no file"):
+        load_weights(path)
+    save(build(SMALL), path)
+    whole = path.read_bytes()
+    for raw in (b"", b"PK\x03\x04 a zip file", whole[:50], whole[:-10]):
+        path.write_bytes(raw)
+        with pytest.raises(ValueError, match="not a whole safetensors file"):
+            load_weights(path)
+    save_file({"a": torch.zeros(2)}, str(path))
+    with pytest.raises(ValueError, match="not written by warpcert"):
+        load_weights(path)
+    path.write_bytes(whole.replace(b'"width\\":4', b'"width\\":5').replace(b'\\"width\\": 4', b'\\"width\\": 5'))
+    assert path.read_bytes() != whole
+    with pytest.raises(ValueError, match=r"does not hold the model(.|\n)*size mismatch"):
+        load_weights(path)
+
+
+def test_bad_values(tmp_path: Path) -> None:
+    model = build(SMALL)
+    model.head.weight.data[0, 0] = 1e6  # beyond half precision
+    with pytest.raises(ValueError, match="not finite"):
+        save(model, tmp_path / "m.safetensors")
+    assert not (tmp_path / "m.safetensors").exists()
+    with pytest.raises(ValueError, match=r"takes batches of \[1, 12, 12\]; got \[1, 28, 28\]"):
+        model(torch.zeros(2, 1, 28, 28))
+    for wrong in (
+        {"shape": (1,)},
+        {"classes": 1},
+        {"stem_kernel": 4},
+        {"head": "max"},
+        {"std": (0.0,)},
+        {"mean": (0.0,) * 2},
+    ):
+        with pytest.raises(ValueError):
+            ModelConfig(**({"shape": (1, 12, 12), "classes": 3} | wrong))

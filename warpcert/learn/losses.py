@@ -1,0 +1,43 @@
+"""What training asks of a model beyond the right label: to hold near a picture and to agree with itself."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax, nll_loss
+
+__all__ = ["attack", "disagreement", "repeat"]
+
+
+def repeat(x: Tensor, draws: int) -> Tensor:
+    """[B,...] → [draws·B,...]: the batch, `draws` times over."""
+    return x.repeat(draws, *(1,) * (x.dim() - 1)) if draws > 1 else x
+
+
+def attack(model: nn.Module, x: Tensor, noise: Tensor, labels: Tensor, eps: float, steps: int) -> Tensor:
+    """SmoothAdv: e [B,...] with ‖e‖₂ ≤ eps per picture, against the mean prediction over the draws of `noise`.
+
+    noise [draws·B,...]. The model is attacked in eval mode, so that its statistics stay, and left in train mode.
+    """
+    model.eval()
+    draws, dims = len(noise) // len(x), tuple(range(1, x.dim()))
+    e = torch.zeros_like(x)
+    for _ in range(steps):
+        e.requires_grad_()
+        logits = model(repeat(x + e, draws) + noise).float()
+        mean = log_softmax(logits, 1).reshape(draws, len(x), -1).logsumexp(0) - math.log(draws)
+        (g,) = torch.autograd.grad(nll_loss(mean, labels, reduction="sum"), e)
+        size = eps if steps == 1 else 2 * eps / steps
+        e = e.detach() + g * (size / g.square().sum(dims, keepdim=True).sqrt().clamp_min(1e-12))
+        e = e * (eps / e.square().sum(dims, keepdim=True).sqrt().clamp_min(1e-12)).clamp_max(1)
+    model.train()
+    return e
+
+
+def disagreement(logits: Tensor, draws: int) -> Tensor:
+    """Mean Kullback–Leibler divergence of the draws' predictions from their mean."""
+    single = log_softmax(logits, 1).reshape(draws, -1, logits.shape[1])
+    mean = single.logsumexp(0) - math.log(draws)
+    return (mean.exp() * (mean - single)).sum(2).mean()
