@@ -1,4 +1,4 @@
-"""What the tests share: one thread (many small tensors), and a toy classifier whose answer can be worked out by hand."""
+"""What the tests share: one thread (the tensors are small), fixed examples, a seeded generator."""
 
 from __future__ import annotations
 

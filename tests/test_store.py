@@ -1,0 +1,102 @@
+"""Results survive: torn lines, other arguments, concurrent runs, edited records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_certificate import certificate
+
+from warpcert.lab.runner import run, seed_for
+from warpcert.lab.store import Store, read_records, verify
+
+CONFIG = {"method": "dist-x", "n": 10}
+
+
+def fill(folder: Path, count: int) -> None:
+    with Store(folder, CONFIG) as store:
+        for index in range(count):
+            store.append(index, 7, replace(certificate(), seed=index))
+
+
+def test_append_and_read_back(tmp_path: Path) -> None:
+    fill(tmp_path / "a" / "b", 3)
+    assert [r["index"] for r in read_records(tmp_path / "a" / "b")] == [0, 1, 2]
+    assert verify(tmp_path / "a" / "b") == []
+
+
+@pytest.mark.parametrize("cut", [1, 5, 300])
+def test_a_torn_last_line_costs_only_its_own_image(tmp_path: Path, cut: int) -> None:
+    fill(tmp_path, 3)
+    path = tmp_path / "certificates.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+    with Store(tmp_path, CONFIG) as store:
+        assert store.done == {0, 1}
+        store.append(2, 7, certificate())
+    assert verify(tmp_path) == []
+    assert len(list(read_records(tmp_path))) == 3
+
+
+def test_other_arguments_are_refused_and_lose_nothing(tmp_path: Path) -> None:
+    fill(tmp_path, 2)
+    with pytest.raises(ValueError, match="n: 10 there, 20 now"):
+        Store(tmp_path, CONFIG | {"n": 20})
+    assert len(list(read_records(tmp_path))) == 2
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    with Store(tmp_path, CONFIG), pytest.raises(ValueError, match="in use"):
+        Store(tmp_path, CONFIG)
+    Store(tmp_path, CONFIG).__exit__(None, None, None)
+
+
+def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "certificates.jsonl").write_text("something\n")
+    with pytest.raises(ValueError, match="without"):
+        Store(tmp_path, CONFIG)
+    with pytest.raises(ValueError, match="not a run folder"):
+        verify(tmp_path / "nowhere")
+
+
+def test_no_image_twice(tmp_path: Path) -> None:
+    with Store(tmp_path, CONFIG) as store:
+        store.append(0, 7, certificate())
+        with pytest.raises(ValueError, match="already"):
+            store.append(0, 7, certificate())
+
+
+@pytest.mark.parametrize("field", ["index", "true_label"])
+def test_check_sees_edits_outside_the_certificate_too(tmp_path: Path, field: str) -> None:
+    fill(tmp_path, 2)
+    path = tmp_path / "certificates.jsonl"
+    lines = path.read_text().splitlines()
+    record: dict[str, Any] = json.loads(lines[1])
+    record[field] += 5
+    path.write_text("\n".join([lines[0], json.dumps(record)]) + "\n")
+    (problem,) = verify(tmp_path)
+    assert "line 2" in problem and "digest" in problem
+
+
+def test_check_sees_doubles(tmp_path: Path) -> None:
+    fill(tmp_path, 1)
+    path = tmp_path / "certificates.jsonl"
+    path.write_text(path.read_text() * 2)
+    assert any("twice" in p for p in verify(tmp_path))
+
+
+def test_seeds_depend_on_image_and_run_only(tmp_path: Path) -> None:
+    assert len({seed_for(s, i) for s in range(10) for i in range(100)}) == 1000
+    seen: dict[int, int] = {}
+
+    def certify(x: torch.Tensor, seed: int) -> Any:
+        seen[int(x)] = seed
+        return certificate()
+
+    with Store(tmp_path, CONFIG) as store:
+        store.append(1, 7, certificate())
+        list(run(store, lambda i: torch.tensor(i), [7] * 4, range(4), certify, seed=9))
+    assert seen == {i: seed_for(9, i) for i in (0, 2, 3)}
