@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from warpcert import ABSTAIN, Box, Certificate, Defence, ErrorBound, Kind, Threat, stats
-from warpcert.certificate import Window, seal
+from warpcert.certificate import Exhausted, Window, seal
 
 DEFENCE = Defence.surface("rotation", 30, noise=0.15)
 THREAT = Threat.surface("rotation", 50)
@@ -193,3 +193,29 @@ def test_a_bound_outside_the_ledger_is_refused() -> None:
     c = certificate()
     with pytest.raises(ValueError, match="ledger"):
         Certificate.from_dict(replace(c, ledger=c.ledger[:1]).to_dict())
+
+
+def test_a_cover_needs_every_cell() -> None:
+    defence = Defence.surface("rotation", 0, noise=0.2)
+    cells = [Box((math.radians(a),), (math.radians(a + 25),)) for a in (-50, -25, 0, 25)]
+    windows = [Window(c.center, 60, 60, 0.002, cell=c, E=0.1) for c in cells]
+    none = ErrorBound(0.1, 0.0, Kind.PROVED, "cover")
+    whole = certificate(*windows, form="cover", defence=defence, error=none)
+    assert whole.reach == THREAT.box and whole.kind is Kind.WITH_CONFIDENCE
+    assert Certificate.from_dict(whole.to_dict()) == whole
+    for bad in (replace(windows[3], k=30), replace(windows[3], E=0.9), replace(windows[3], n=0, k=0)):
+        part = certificate(*windows[:3], bad, form="cover", defence=defence, error=none)
+        assert part.reach is not None and part.reach.upper[0] == pytest.approx(math.radians(25), rel=1e-6)
+    missing = certificate(*windows[:1], *windows[2:], form="cover", defence=defence, error=none)
+    assert missing.reach is not None and missing.reach.lower[0] == 0.0  # the gap begins right of γ = 0
+
+
+def test_exact_certificates_spend_no_alpha() -> None:
+    none = ErrorBound(0.0, 0.0, Kind.PROVED, "crossings")
+    done = Exhausted(1234, 1200, 0.5, 1e-4, "tolerance")
+    c = Certificate("exact", "exact", 7, THREAT, DEFENCE, none, (), 0.0, (), 10, exhausted=done)
+    assert c.kind is Kind.PROVED and c.reach == THREAT.box and "all 1234 possible images" in str(c)
+    assert Certificate.from_dict(c.to_dict()) == c
+    assert replace(c, exhausted=replace(done, margin=1e-5)).reach is None
+    with pytest.raises(ValueError, match="no α"):
+        Certificate.from_dict(replace(c, alpha=0.01).to_dict())

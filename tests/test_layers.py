@@ -13,7 +13,7 @@ PACKAGE = Path(warpcert.__file__).parent
 LAYERS = [
     {"stats", "radius", "interval", "version"},
     {"transforms"},
-    {"threat"},
+    {"threat", "region"},
     {"certificate"},
     {"bounds", "smoothing", "attacks"},
     {"methods"},

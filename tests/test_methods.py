@@ -12,8 +12,8 @@ from torch import Tensor
 import warpcert as wc
 from warpcert.bounds.error import interpolation_error
 from warpcert.bounds.sampled import Sampled
-from warpcert.methods import window_centers
 from warpcert.smoothing.joint import votes
+from warpcert.smoothing.run import window_centers
 
 SIDE = 4
 DEFENCE = wc.Defence(wc.Brightness(), (0.1,), 0.2)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from warpcert.attacks import Attack, gradient, grid, worst_of_k
+from warpcert.bounds.calibration import Calibration
 from warpcert.certificate import ABSTAIN, Certificate, ErrorBound, Kind
-from warpcert.methods import Sampling, base_spt, dist_spt_x
+from warpcert.methods import base_spt, dist_spt_d, dist_spt_d_online, dist_spt_x
 from warpcert.smoothing.inner import GaussianInner, MarginInner
 from warpcert.smoothing.joint import Prediction, predict
 from warpcert.smoothing.nested import predict_nested
+from warpcert.smoothing.run import Sampling
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import (
     Box,
@@ -27,6 +29,7 @@ __all__ = [
     "Attack",
     "Box",
     "Brightness",
+    "Calibration",
     "Certificate",
     "Contrast",
     "Defence",
@@ -45,6 +48,8 @@ __all__ = [
     "Volume",
     "__version__",
     "base_spt",
+    "dist_spt_d",
+    "dist_spt_d_online",
     "dist_spt_x",
     "gradient",
     "grid",

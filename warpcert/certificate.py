@@ -13,11 +13,13 @@ from functools import cached_property
 from typing import Any, final
 
 from warpcert import radius, stats
+from warpcert.region import Region, covered
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Box
 
-__all__ = ["ABSTAIN", "Certificate", "ErrorBound", "Kind", "Window", "seal", "unseal"]
+__all__ = ["ABSTAIN", "Certificate", "ErrorBound", "Exhausted", "Kind", "Share", "Window", "seal", "unseal"]
 
+FORMS = ("joint", "nested", "base", "attacked", "cover", "exact")
 ABSTAIN = -1  # the label of "no answer"; no class has it
 
 
@@ -49,6 +51,7 @@ class ErrorBound:
     exceeded: int = 0
     cells: int = 0
     seconds: float = 0.0
+    stated_rho: float | None = None  # ρ that a calibration tested for
 
     def __post_init__(self) -> None:
         if not self.E >= 0:
@@ -56,6 +59,8 @@ class ErrorBound:
 
     @property
     def rho(self) -> float:
+        if self.stated_rho is not None:
+            return self.stated_rho
         return stats.upper_bound(self.exceeded, self.betas, self.alpha) if self.betas else 0.0
 
 
@@ -65,8 +70,10 @@ NO_ERROR = ErrorBound(0.0, 0.0, Kind.HEURISTIC, "none")  # "T composes": what Ba
 @final
 @dataclass(frozen=True)
 class Window:
-    """k of n samples with parameters around `center` voted for the label; `runner_up` votes went to the second class
-    (two-class law).
+    """k of n samples with parameters around `center` voted for the label.
+
+    runner_up   votes of the second class (two-class law)
+    cell, E     of a cover: the window is this box, and E bounds how far its images are from the sampled one
     """
 
     center: tuple[float, ...]
@@ -74,17 +81,48 @@ class Window:
     n: int
     alpha: float
     runner_up: int | None = None
+    cell: Box | None = None
+    E: float = 0.0
+
+
+@final
+@dataclass(frozen=True)
+class Exhausted:
+    """All images that the attacker can hand over were classified, each with a lead of at least `margin` > `slack`."""
+
+    images: int
+    crossings: int
+    margin: float
+    slack: float
+    scope: str  # which arithmetic of the attacker is covered
+
+
+@final
+@dataclass(frozen=True)
+class Share:
+    """The error bound holds for at least `share` of the pictures that the calibration stands for, with confidence 1 −
+    alpha.
+    """
+
+    share: float
+    alpha: float
+    calibration: str  # its digest
 
 
 @final
 @dataclass(frozen=True)
 class Certificate:
-    """With probability ≥ 1 − alpha (kind permitting): the smoothed classifier answers `label` at q(T_γ x) for every γ
+    """With probability ≥ 1 − alpha (kind permitting): the defended classifier answers `label` at q(T_γ x) for every γ
     in the certified set.
 
-    The certified set is Γ ∩ ⋃_j { ‖(γ − γ_j)/σ_γ‖₂ < r_j } over the windows j. Each window compares the law of β + γ
-    with that of its own samples, so a γ may be vouched for by any of them. `form` is joint (μ² = ‖γ−γ_j‖²/σ_γ² +
-    E²/σ_δ² < κ²), nested (E sits inside the votes) or base (E is dropped: heuristic).
+    form       certified set
+    joint      Γ ∩ ⋃_j { ‖(γ − γ_j)/σ_γ‖₂ < r_j }, r_j² = κ_j² − E²/σ_δ². Each window compares the law of β + γ with
+               that of its own samples, so a γ may be vouched for by any of them
+    nested     the same with r_j = κ_j: E sits inside the votes
+    base       the same with E dropped: heuristic
+    attacked   x' was sampled: all of Γ or nothing, and the claim is g(x) = g(x') for the unseen original x
+    cover      the cells whose test accepts P_δ(label) > Φ(E_j/σ_δ); no parameter noise
+    exact      Γ or nothing; the plain classifier answered `label` on every image, no α
     """
 
     method: str
@@ -98,12 +136,19 @@ class Certificate:
     ledger: tuple[tuple[str, float], ...]
     classes: int
     alpha_inner: float = 0.0
+    share: Share | None = None
+    exhausted: Exhausted | None = None
+    counterexample: tuple[float, ...] | None = None  # a γ at which the plain classifier answers differently
     seed: int | None = None
     model: str = ""  # fingerprint of the classifier
     version: str = ""
     passes: int = 0  # forward passes of the classifier
     seconds: float = 0.0
     reason: str = field(default="")  # why it abstains
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise ValueError(f"form {self.form!r} is not one of {', '.join(FORMS)}")
 
     @property
     def abstains(self) -> bool:
@@ -113,10 +158,12 @@ class Certificate:
     def kind(self) -> Kind:
         if self.form == "base":
             return Kind.HEURISTIC
-        return Kind.weakest(Kind.WITH_CONFIDENCE, self.error.kind)
+        return Kind.weakest(Kind.PROVED if self.form == "exact" else Kind.WITH_CONFIDENCE, self.error.kind)
 
     def p_lower(self, window: Window) -> float:
-        """Lower bound of the probability of the label around the window's centre."""
+        """Lower bound of the probability of the label around the window's centre (a cover only tests it: see
+        `accepted`).
+        """
         alpha = window.alpha / 2 if window.runner_up is not None else window.alpha
         if self.form == "nested":
             return stats.acceptance_bound(window.k, window.n, alpha, self.alpha_inner)
@@ -125,6 +172,8 @@ class Certificate:
     def kappa(self, window: Window) -> float | None:
         """The largest μ that the window's votes survive, None if none."""
         p = self.p_lower(window)
+        if self.form == "attacked":
+            return radius.kappa_attacked(p, self.error.rho)
         if window.runner_up is None:
             return radius.kappa_one(p, self.error.rho)
         # The runner-up is chosen after looking: its bound must hold for every other class.
@@ -136,42 +185,37 @@ class Certificate:
         kappa = None if self.abstains else self.kappa(window)
         if kappa is None:
             return None
-        if self.form != "joint" or self.error.E == 0:
+        if self.form not in ("joint", "attacked") or self.error.E == 0:
             return kappa
         if self.defence.sigma_noise == 0 or not math.isfinite(self.error.E):
             return None
         return radius.param_radius(kappa, self.error.E / self.defence.sigma_noise)
 
+    def accepted(self, window: Window) -> bool:
+        """Whether the anytime-valid test of a cover's window rejects P_δ(label) ≤ p₀."""
+        p0 = radius.needed_probability(window.E, self.defence.sigma_noise)
+        if self.abstains or p0 is None or not window.n:
+            return False
+        return bool(stats.accepts(window.k, window.n - window.k, p0, window.alpha))
+
     @cached_property
-    def _balls(self) -> tuple[tuple[tuple[float, ...], float], ...]:
+    def regions(self) -> tuple[Region, ...]:
+        """What each window certifies: a ball in units of σ_γ, or the cell itself."""
+        if self.form == "exact":
+            done = self.exhausted
+            proved = not self.abstains and done is not None and done.margin > done.slack
+            return (Region.cell(self.threat.box),) if proved else ()
+        if self.form == "cover":
+            return tuple(Region.cell(w.cell) for w in self.windows if w.cell and self.accepted(w))
         pairs = ((w.center, self.whitened_radius(w)) for w in self.windows)
-        return tuple((center, r) for center, r in pairs if r is not None)
+        return tuple(Region(center, self.defence.sigma_param, r) for center, r in pairs if r is not None)
 
     def covers(self, box: Box) -> bool:
         """True if every γ of the box is certified (False may also mean that the subdivision was too coarse to see)."""
         gamma = self.threat.box
         if not (gamma.contains(box.lower) and gamma.contains(box.upper)):
             return False
-        return self._covered(box.lower, box.upper, depth=7 * box.dim)
-
-    def _covered(self, lower: tuple[float, ...], upper: tuple[float, ...], depth: int) -> bool:
-        sigma = self.defence.sigma_param
-        corner = list(zip(lower, upper, sigma, strict=True))
-        for center, r in self._balls:
-            far = (max(abs(lo - c), abs(hi - c)) / s for (lo, hi, s), c in zip(corner, center, strict=True))
-            if math.hypot(*far) < r:
-                return True
-        near = (
-            math.hypot(*(max(lo - c, c - hi, 0.0) / s for (lo, hi, s), c in zip(corner, center, strict=True))) < r
-            for center, r in self._balls
-        )
-        if depth == 0 or not any(near):
-            return False
-        axis = max(range(len(corner)), key=lambda i: (upper[i] - lower[i]) / sigma[i])
-        middle = (lower[axis] + upper[axis]) / 2
-        first = (*upper[:axis], middle, *upper[axis + 1 :])
-        second = (*lower[:axis], middle, *lower[axis + 1 :])
-        return self._covered(lower, first, depth - 1) and self._covered(second, upper, depth - 1)
+        return covered(gamma if self.form == "attacked" else box, self.regions)
 
     @cached_property
     def reach(self) -> Box | None:
@@ -191,17 +235,20 @@ class Certificate:
         reach = self.reach
         if self.abstains or reach is None:
             return f"Abstains: {self.reason or 'the votes are too close for this error bound'}."
-        t = self.threat.transform
-        axes = []
-        for lo, hi in zip(reach.lower, reach.upper, strict=True):
-            low, high = t.to_text(lo), t.to_text(hi)
-            axes.append(f"±{high}" if low == f"-{high}" else f"{low} … +{high}")
-        span = " × ".join(axes)
+        span = self.threat.transform.span(reach)
         pixels = f"{'rounded' if self.threat.quantized else 'unrounded'}, {self.threat.interpolation}"
-        claim = f"label {self.label} is kept under every {t.noun} within {span} ({pixels})"
+        every = f"every {self.threat.transform.noun} within {span} ({pixels})"
+        if self.form == "attacked":
+            claim = f"the original is answered {self.label} as this picture is, for {every} that led from it to here"
+        else:
+            claim = f"label {self.label} is kept under {every}"
         if self.kind is Kind.HEURISTIC:
             return f"HEURISTIC, not a proof: {claim}; nominal confidence {1 - self.alpha:g}."
-        return f"{claim[0].upper()}{claim[1:]}, with confidence {1 - self.alpha:g}."
+        claim = claim[0].upper() + claim[1:]
+        if self.exhausted:
+            return f"{claim}: proved, the classifier was asked about all {self.exhausted.images} possible images."
+        scope = f", if it is one of the {self.share.share:.4g} of pictures with this error" if self.share else ""
+        return f"{claim}, with confidence {1 - self.alpha:g}{scope}."
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON types, sealed; `derived` repeats what follows from the rest."""
@@ -218,6 +265,9 @@ class Certificate:
             "ledger": self.ledger,
             "classes": self.classes,
             "alpha_inner": self.alpha_inner,
+            "share": asdict(self.share) if self.share else None,
+            "exhausted": asdict(self.exhausted) if self.exhausted else None,
+            "counterexample": self.counterexample,
             "seed": self.seed,
             "model": self.model,
             "version": self.version,
@@ -227,14 +277,21 @@ class Certificate:
             "derived": {
                 "kind": self.kind,
                 "rho": self.error.rho,
-                "p_lower": [self.p_lower(w) for w in self.windows],
-                "kappa": [self.kappa(w) for w in self.windows],
-                "radius": [self.whitened_radius(w) for w in self.windows],
+                **self._derived_windows(),
                 "reach": asdict(reach) if reach else None,
                 "sentence": str(self),
             },
         }
         return seal(json.loads(json.dumps(body)))
+
+    def _derived_windows(self) -> dict[str, Any]:
+        if self.form == "cover":
+            return {"accepted": [self.accepted(w) for w in self.windows]}
+        return {
+            "p_lower": [self.p_lower(w) for w in self.windows],
+            "kappa": [self.kappa(w) for w in self.windows],
+            "radius": [self.whitened_radius(w) for w in self.windows],
+        }
 
     @classmethod
     def from_dict(cls, d: dict[str, Any]) -> Certificate:
@@ -243,14 +300,16 @@ class Certificate:
         """
         body = unseal(d)
         stored = body.pop("derived")
-        windows = tuple(Window(**(w | {"center": tuple(w["center"])})) for w in body["windows"])
         certificate = cls(
             **body
             | {
                 "threat": Threat.from_dict(body["threat"]),
                 "defence": Defence.from_dict(body["defence"]),
                 "error": ErrorBound(**(body["error"] | {"kind": Kind(body["error"]["kind"])})),
-                "windows": windows,
+                "windows": tuple(map(_window, body["windows"])),
+                "share": Share(**body["share"]) if body["share"] else None,
+                "exhausted": Exhausted(**body["exhausted"]) if body["exhausted"] else None,
+                "counterexample": tuple(body["counterexample"]) if body["counterexample"] else None,
                 "ledger": tuple((purpose, amount) for purpose, amount in body["ledger"]),
             }
         )
@@ -262,12 +321,21 @@ class Certificate:
         return certificate
 
     def _check_alpha(self) -> None:
+        if self.form == "exact":
+            if self.alpha or self.windows or self.ledger:
+                raise ValueError("an exact certificate spends no α and has no windows")
+            return
         ledger = stats.Ledger(self.alpha)
         for purpose, amount in self.ledger:
             ledger.spend(purpose, amount)
         used = math.fsum((self.error.alpha, *(w.alpha for w in self.windows)))
         if used > ledger.spent * (1 + 1e-9):
             raise ValueError(f"the bounds use α = {used:g}, but the ledger shows only {ledger.spent:g}")
+
+
+def _window(w: dict[str, Any]) -> Window:
+    cell = Box(tuple(w["cell"]["lower"]), tuple(w["cell"]["upper"])) if w["cell"] else None
+    return Window(**w | {"center": tuple(w["center"]), "cell": cell})
 
 
 def _same(a: Any, b: Any) -> bool:

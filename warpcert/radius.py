@@ -15,7 +15,7 @@ import math
 
 from scipy.special import ndtr, ndtri
 
-__all__ = ["kappa_attacked", "kappa_no_abstain", "kappa_one", "kappa_two", "param_radius"]
+__all__ = ["kappa_attacked", "kappa_no_abstain", "kappa_one", "kappa_two", "needed_probability", "param_radius"]
 
 _SLACK = 1e-12
 
@@ -93,3 +93,15 @@ def _check(**probabilities: float) -> None:
     for name, value in probabilities.items():
         if not 0 <= value <= 1:  # also refuses NaN
             raise ValueError(f"{name} = {value}: expected a probability, 0 <= {name} <= 1; give a bound from stats")
+
+
+def needed_probability(E: float, sigma: float) -> float | None:
+    """p₀ ≥ Φ(E/σ): a class with P_δ(class) > p₀ at an image wins at every image within E of it in ℓ2 (Cohen et al.
+    2019).
+
+    Rounded up; None where no probability below 1 is enough.
+    """
+    if not (E >= 0 and sigma > 0):
+        raise ValueError(f"E = {E}, sigma = {sigma}: expected E >= 0 and sigma > 0")
+    p0 = max(0.5, float(ndtr(E / sigma))) * (1 + _SLACK)
+    return p0 if p0 < 1 - 1e-9 else None

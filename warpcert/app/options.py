@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from warpcert import transforms
 from warpcert.learn import data, models
-from warpcert.methods import Sampling
+from warpcert.smoothing.run import Sampling
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Preprocess
 

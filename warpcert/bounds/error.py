@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -15,7 +16,7 @@ from torch import Tensor
 from warpcert.certificate import ErrorBound, Kind
 from warpcert.threat import Defence, Threat
 
-__all__ = ["SupBound", "Suprema", "bound_error", "interpolation_error"]
+__all__ = ["SupBound", "Suprema", "bound_error", "guess_and_test", "interpolation_error"]
 
 
 @final
@@ -37,6 +38,10 @@ class SupBound(ABC):
     @abstractmethod
     def __call__(self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Suprema:
         """For β [B,d]."""
+
+    def within(self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor, E: float) -> Tensor:
+        """Values [B] as above, of which only it matters whether they exceed E."""
+        return self(x, defence, threat, beta).values
 
 
 def interpolation_error(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, gamma: Tensor) -> Tensor:
@@ -70,3 +75,27 @@ def bound_error(
     if math.isnan(E):
         raise ValueError("the error analysis returned NaN")
     return ErrorBound(E, alpha, sup.kind, sup.name, betas, rank, result.cells, result.seconds)
+
+
+def guess_and_test(
+    sup: SupBound,
+    x: Tensor,
+    defence: Defence,
+    threat: Threat,
+    *,
+    betas: int,
+    alpha: float,
+    generator: torch.Generator,
+    factor: float = 1.02,
+) -> ErrorBound:
+    """The paper's procedure: E is `factor` times the largest of betas/10 values, ρ is tested on the other β's."""
+    first = max(1, betas // 10)
+    guess = sup(x, defence, threat, defence.draw_beta(first, generator))
+    E = factor * float(guess.values.max())
+    if math.isnan(E):
+        raise ValueError("the error analysis returned NaN")
+    start = time.perf_counter()
+    values = sup.within(x, defence, threat, defence.draw_beta(betas - first, generator), E)
+    exceeded = int((~(values <= E)).sum())
+    seconds = guess.seconds + time.perf_counter() - start
+    return ErrorBound(E, alpha, sup.kind, sup.name, betas - first, exceeded, guess.cells, seconds)

@@ -123,6 +123,15 @@ class Transform(ABC):
         """An internal value in surface units, for people."""
         return f"{self.surface(internal):.4g}{'' if self.unit in '°%' else ' '}{self.unit}"
 
+    @final
+    def span(self, box: Box) -> str:
+        """A box in surface units, for people: ±30°, −20% … +30%, ±2 px × ±2 px."""
+        axes = []
+        for lo, hi in zip(box.lower, box.upper, strict=True):
+            low, high = self.to_text(lo), self.to_text(hi)
+            axes.append(f"±{high}" if low in (f"-{high}", high) else f"{low} … +{high}")
+        return " × ".join(axes)
+
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other)
 

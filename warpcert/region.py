@@ -1,0 +1,81 @@
+"""Certified sets of parameters as unions of simple regions, and whether a box lies inside one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from warpcert.transforms import Box
+
+__all__ = ["Region", "covered"]
+
+
+@final
+@dataclass(frozen=True)
+class Region:
+    """{ γ : ‖(γ − center)/scale‖ < radius } in ℓ2, or the closed box center ± scale where the radius is None."""
+
+    center: tuple[float, ...]
+    scale: tuple[float, ...]
+    radius: float | None
+    box: Box | None = None
+
+    @classmethod
+    def cell(cls, box: Box) -> Region:
+        return cls(box.center, tuple(1.0 for _ in box.lower), None, box)
+
+    def contains(self, box: Box) -> bool:
+        """Every point of the box is inside: decided by the farthest corner."""
+        if self.box is not None:
+            return self.box.contains(box.lower) and self.box.contains(box.upper)
+        far = (
+            max(abs(lo - c), abs(hi - c)) / s
+            for lo, hi, c, s in zip(box.lower, box.upper, self.center, self.scale, strict=True)
+        )
+        return self.radius is not None and math.hypot(*far) < self.radius
+
+    def meets(self, box: Box) -> bool:
+        """Some point of the box may be inside: decided by the nearest point."""
+        if self.box is not None:
+            ends = zip(box.lower, box.upper, self.box.lower, self.box.upper, strict=True)
+            return all(lo <= high and low <= hi for lo, hi, low, high in ends)
+        near = (
+            max(lo - c, c - hi, 0.0) / s
+            for lo, hi, c, s in zip(box.lower, box.upper, self.center, self.scale, strict=True)
+        )
+        return self.radius is not None and math.hypot(*near) < self.radius
+
+
+def covered(box: Box, regions: Sequence[Region], depth: int = 60) -> bool:
+    """True only if the box lies in the union of the regions.
+
+    A box is covered if one region contains it, or if both of its halves are. It is cut where a cell ends if one does
+    inside it, else in the middle of its longest side (as the regions measure it); False when the cuts run out.
+    """
+    near = [r for r in regions if r.meets(box)]
+    if any(r.contains(box) for r in near):
+        return True
+    if depth == 0 or not near or box.lower == box.upper:
+        return False
+    axis, cut = _cut(box, near)
+    first = Box(box.lower, (*box.upper[:axis], cut, *box.upper[axis + 1 :]))
+    second = Box((*box.lower[:axis], cut, *box.lower[axis + 1 :]), box.upper)
+    rest = depth - (1 if near[0].box is not None else 8 // box.dim)
+    return rest > 0 and covered(first, near, rest) and covered(second, near, rest)
+
+
+def _cut(box: Box, near: Sequence[Region]) -> tuple[int, float]:
+    ends = [
+        (axis, end)
+        for r in near
+        if r.box is not None
+        for axis in range(box.dim)
+        for end in (r.box.lower[axis], r.box.upper[axis])
+        if box.lower[axis] < end < box.upper[axis]
+    ]
+    if ends:
+        return sorted(ends)[len(ends) // 2]
+    axis = max(range(box.dim), key=lambda i: (box.upper[i] - box.lower[i]) / near[0].scale[i])
+    return axis, (box.lower[axis] + box.upper[axis]) / 2
