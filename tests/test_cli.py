@@ -19,7 +19,7 @@ from warpcert.app.cli import build_parser, main
 from warpcert.lab.store import read_records
 from warpcert.learn import data
 
-FAST = ["--n", "300", "--betas", "40", "--windows", "1", "--count", "3"]
+FAST = ["--n", "300", "--betas", "40", "--windows", "1", "--count", "3", "--bound", "sampled"]
 
 
 def certify(folder: Path, *more: str) -> int:
@@ -65,7 +65,7 @@ def test_methods_and_forms(tmp_path: Path, method: str, extra: list[str]) -> Non
 
 def test_killed_and_started_again_it_goes_on(tmp_path: Path) -> None:
     """kill -9 in the middle, twice; then the same records as an undisturbed run, no image twice and none lost."""
-    args = ["certify", "--n", "300", "--betas", "40", "--windows", "1", "--count", "12"]
+    args = ["certify", *FAST, "--count", "12"]
     command = [sys.executable, "-m", "warpcert", *args, "--out", str(tmp_path / "killed")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     for wanted in (1, 4):
@@ -87,6 +87,33 @@ def test_killed_and_started_again_it_goes_on(tmp_path: Path) -> None:
 
     assert sorted(r["index"] for r in read_records(tmp_path / "killed")) == list(range(12))
     assert counts("killed") == counts("whole")
+
+
+def test_the_default_bound_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--n", "300", "--betas", "20", "--windows", "1", "--count", "1", "--gamma", "5"]
+    assert main(["certify", *few, "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "with confidence" in out and "HEURISTIC" not in out
+    assert main(["check", str(tmp_path)]) == 0
+
+
+def test_calibrate_certify_and_predict_online(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """dist-d end to end with the sampled error (heuristic), and the refusal of another configuration."""
+    file, more = tmp_path / "calibration.json", ["--gamma", "5", "--bound", "sampled"]
+    few = ["--start", "5", "--estimate", "3", "--count", "40", "--rho", "0.05", "--alpha", "0.05"]
+    assert main(["bound", *more, *few, "--out", str(file)]) == 0
+    assert "q_E ≥" in capsys.readouterr().out
+    one = ["--count", "1", "--gamma", "5", "--calibration", str(file)]
+    assert (
+        main(["certify", "--method", "dist-d", "--n", "300", "--windows", "1", *one, "--out", str(tmp_path / "d")]) == 0
+    )
+    assert main(["check", str(tmp_path / "d")]) == 0
+    assert main(["predict", *one, "--n", "2000", "--alpha", "0.01"]) == 0
+    assert "original is answered" in capsys.readouterr().out
+    assert main(["predict", *one[:3], "6", *one[4:]]) == 2
+    assert "does not fit" in capsys.readouterr().err
+    assert main(["certify", "--method", "dist-d", "--count", "1", "--out", str(tmp_path / "e")]) == 2
+    assert "--calibration" in capsys.readouterr().err
 
 
 def test_predict_from_data_and_from_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -165,8 +165,8 @@ def test_threat_and_defence_must_fit() -> None:
         wc.base_spt(brighter, grey(0.6), DEFENCE, wc.Threat.surface("rotation", 10))
     with pytest.raises(ValueError, match="σ"):
         wc.Defence.surface("rotation", -1, noise=0.1)
-    with pytest.raises(ValueError, match="both are zero"):
-        wc.Defence.surface("rotation", 0, noise=0)
+    with pytest.raises(ValueError, match="sigma_param > 0"):
+        wc.base_spt(brighter, grey(0.6), DEFENCE.without_parameter_noise(0.2), THREAT)
     with pytest.raises(ValueError, match="sigma_noise"):
         wc.dist_spt_x(brighter, grey(0.6), replace(DEFENCE, sigma_noise=0.0), THREAT)
     with pytest.raises(ValueError, match="γ = 0"):

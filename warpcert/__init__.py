@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from warpcert.attacks import Attack, gradient, grid, worst_of_k
 from warpcert.bounds.calibration import Calibration
+from warpcert.bounds.proved import Curve
+from warpcert.bounds.sampled import Sampled
 from warpcert.certificate import ABSTAIN, Certificate, ErrorBound, Kind
-from warpcert.methods import base_spt, dist_spt_d, dist_spt_d_online, dist_spt_x
+from warpcert.methods import base_spt, dist_spt_d, dist_spt_d_online, dist_spt_x, exact
 from warpcert.smoothing.inner import GaussianInner, MarginInner
 from warpcert.smoothing.joint import Prediction, predict
 from warpcert.smoothing.nested import predict_nested
@@ -32,6 +34,7 @@ __all__ = [
     "Calibration",
     "Certificate",
     "Contrast",
+    "Curve",
     "Defence",
     "ErrorBound",
     "GaussianInner",
@@ -40,6 +43,7 @@ __all__ = [
     "Prediction",
     "Preprocess",
     "Rotation",
+    "Sampled",
     "Sampling",
     "Scaling",
     "Threat",
@@ -51,6 +55,7 @@ __all__ = [
     "dist_spt_d",
     "dist_spt_d_online",
     "dist_spt_x",
+    "exact",
     "gradient",
     "grid",
     "predict",

@@ -1,26 +1,31 @@
 """The methods by name. Each takes a classifier on P-images and one x, spends one α, and returns a Certificate.
 
-base_spt          BaseSPT: assumes that T composes; heuristic dist_spt_x        DistSPT^x: the interpolation error of
-this x is bounded, (E, ρ), then the joint or nested theorem applies dist_spt_d        DistSPT^D: (E, ρ) comes from a
-calibration that holds for a share q_E of the data dist_spt_d_online the same at an attacked x' whose original is
-unseen
+base_spt           BaseSPT: assumes that T composes; heuristic
+dist_spt_x         DistSPT^x: the interpolation error of this x is bounded, (E, ρ); joint or nested theorem
+dist_spt_d         DistSPT^D: (E, ρ) comes from a calibration that holds for a share q_E of the data
+dist_spt_d_online  the same at an attacked x' whose original is unseen
+exact              no smoothing: the plain classifier on every image that the attacker can hand over
 """
 
 from __future__ import annotations
+
+import time
 
 from torch import Tensor
 
 from warpcert import stats
 from warpcert.bounds.calibration import Calibration
 from warpcert.bounds.error import SupBound, bound_error, guess_and_test
+from warpcert.bounds.exact import verify
 from warpcert.bounds.sampled import Sampled
-from warpcert.certificate import NO_ERROR, Certificate
+from warpcert.certificate import ABSTAIN, NO_ERROR, Certificate, ErrorBound, Exhausted, Kind
 from warpcert.smoothing.inner import Inner
-from warpcert.smoothing.joint import Classifier
-from warpcert.smoothing.run import Run, Sampling
+from warpcert.smoothing.joint import Classifier, logits_of
+from warpcert.smoothing.run import Run, Sampling, check_fit
 from warpcert.threat import Defence, Threat
+from warpcert.version import __version__
 
-__all__ = ["base_spt", "dist_spt_d", "dist_spt_d_online", "dist_spt_x"]
+__all__ = ["base_spt", "dist_spt_d", "dist_spt_d_online", "dist_spt_x", "exact"]
 
 
 def base_spt(
@@ -118,3 +123,51 @@ def dist_spt_d_online(
         model,
     )
     return run.certify(calibration.error(), sampling.alpha, share=calibration.share())
+
+
+def exact(
+    classifier: Classifier,
+    x: Tensor,
+    defence: Defence,
+    threat: Threat,
+    *,
+    slack: float = 1e-4,
+    tolerance: float = 1e-12,
+    batch: int = 1024,
+    model: str = "",
+) -> Certificate:
+    """PROVED: the plain classifier f∘P answers the same at q(T_γ x) for every γ ∈ Γ; or a counterexample; or neither.
+
+    Of the defence only P is used. One parameter, 8-bit attacker, known x. The attacker's arithmetic may differ from the
+    exact T by `tolerance` per pixel; every image's leading logit must lead by `slack` times the largest logit (at least
+    1), which stands for the rounding of logits.
+    """
+    check_fit(x, defence, threat)
+    start = time.perf_counter()
+    plain = defence.without_parameter_noise(0.0)
+
+    def answer(z: Tensor) -> Tensor:
+        return logits_of(classifier, plain.preprocess(z))
+
+    verdict = verify(answer, x, threat, batch=batch, slack=slack, tolerance=tolerance)
+    done = Exhausted(verdict.evaluated, verdict.crossings, verdict.smallest_margin, slack, verdict.scope)
+    isolation = ErrorBound(0.0, 0.0, Kind.PROVED, "crossings", cells=done.crossings, seconds=verdict.seconds_isolation)
+    return Certificate(
+        method="exact",
+        form="exact",
+        label=verdict.label if verdict.verified else ABSTAIN,
+        threat=threat,
+        defence=plain,
+        error=isolation,
+        windows=(),
+        alpha=0.0,
+        ledger=(),
+        classes=answer(x[None]).shape[1],
+        exhausted=done if verdict.verified else None,
+        counterexample=None if verdict.gamma is None else (verdict.gamma,),
+        model=model,
+        version=__version__,
+        passes=verdict.evaluated,
+        seconds=time.perf_counter() - start,
+        reason="" if verdict.verified else verdict.reason,
+    )

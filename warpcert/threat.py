@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
 import torch
@@ -60,7 +60,7 @@ class Defence:
     """The defender classifies P T_β z + δ with β ~ N(0, diag(sigma_param²)) and δ ~ N(0, sigma_noise²), in internal
     units.
 
-    sigma_param of zeros means no parameter noise (pixel noise alone), sigma_noise 0 no pixel noise.
+    sigma_param of zeros means that T is not applied at all: P z + δ. sigma_noise 0 means no pixel noise.
     """
 
     transform: Transform
@@ -81,8 +81,6 @@ class Defence:
             raise ValueError(
                 f"sigma_param must be positive on every axis, or zero on every axis; got {self.sigma_param}"
             )
-        if self.sigma_noise == 0 and not any(self.sigma_param):
-            raise ValueError("a defence needs sigma_param > 0 or sigma_noise > 0; both are zero")
 
     @classmethod
     def surface(
@@ -100,6 +98,8 @@ class Defence:
 
     def view(self, z: Tensor, beta: Tensor) -> Tensor:
         """P T_β z for parameters [B,d], without noise: [C,...] or [B,C,...] → [B,C,...]."""
+        if not any(self.sigma_param):
+            return self.preprocess(z).expand(len(beta), *z.shape[-self.transform.item_dims :])
         return self.preprocess(self.transform(z, beta, self.interpolation))
 
     def draw_beta(self, count: int, generator: torch.Generator, center: tuple[float, ...] | None = None) -> Tensor:
@@ -107,6 +107,10 @@ class Defence:
         beta = torch.randn(count, self.transform.dim, generator=generator, device=generator.device, dtype=torch.float64)
         beta *= torch.tensor(self.sigma_param, dtype=torch.float64, device=beta.device)
         return beta if center is None else beta + torch.tensor(center, dtype=torch.float64, device=beta.device)
+
+    def without_parameter_noise(self, noise: float) -> Defence:
+        """The same P with pixel noise alone: what a cover (noise > 0) or the plain classifier (0) computes."""
+        return replace(self, sigma_param=(0.0,) * self.transform.dim, sigma_noise=noise)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"transform": self.transform.name}

@@ -1,4 +1,4 @@
-"""The command line: `warpcert certify | predict | attack | train | check | data`."""
+"""The command line: `warpcert certify | bound | predict | attack | train | check | data`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from warpcert.app import commands
-from warpcert.app.options import add_case, add_device, add_sampling
+from warpcert.app.options import add_bound, add_case, add_device, add_sampling
 from warpcert.learn import data
 from warpcert.version import __version__
 
@@ -25,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     p = verbs.add_parser("certify", help="certify images and append the certificates to a run folder")
-    p.add_argument("--method", choices=("base", "dist-x"), default="dist-x", help="default: %(default)s")
+    p.add_argument("--method", choices=commands.METHODS, default="dist-x", help="default: %(default)s")
     p.add_argument("--out", type=Path, default=Path("runs/certify"), help="run folder, resumed (default: %(default)s)")
     add_case(p)
     add_sampling(p, n=10_000, alpha=0.01)
@@ -33,17 +33,42 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("--windows", type=int, default=3, help="windows per axis that share n and α (default: %(default)s)")
     p.add_argument("--two-class", action="store_true", help="bound the runner-up class too")
     p.add_argument("--nested", action="store_true", help="two levels of sampling (the paper's construction)")
-    p.add_argument("--bound", choices=tuple(commands.BOUNDS), default="sampled", help="default: %(default)s")
+    add_bound(p)
+    p.add_argument(
+        "--guess-then-test", action="store_true", help="the paper's procedure for E instead of order statistics"
+    )
+    p.add_argument("--calibration", type=Path, help="calibration.json for dist-d, written by `warpcert bound`")
     p.add_argument("--betas", type=int, default=500, help="parameters drawn for the error bound (default: %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     p.add_argument("--json", action="store_true", help="print the summary as JSON")
     p.set_defaults(run=commands.certify)
+
+    p = verbs.add_parser(
+        "bound", help="calibrate dist-d: find E on one part of the data, test the share q_E on fresh images"
+    )
+    add_case(p)
+    add_bound(p)
+    p.set_defaults(split="train", count=500)
+    p.add_argument(
+        "--estimate", type=int, default=100, help="images that E is chosen on, before --start (default: %(default)s)"
+    )
+    p.add_argument("--factor", type=float, default=1.02, help="E is this times the largest seen (default: %(default)s)")
+    p.add_argument("--E", type=float, dest="fixed_E", help="use this E and skip the estimate")
+    p.add_argument("--rho", type=float, default=0.01, help="ρ of every image in the share (default: %(default)s)")
+    p.add_argument("--allowed", type=int, default=0, help="values above E allowed per image (default: %(default)s)")
+    p.add_argument("--alpha", type=float, default=0.001, help="failure probability of q_E (default: %(default)s)")
+    p.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    p.add_argument("--out", type=Path, required=True, help="the calibration.json to write")
+    p.set_defaults(run=commands.bound)
 
     p = verbs.add_parser("predict", help="answer with the smoothed classifier, or abstain")
     p.add_argument("images", type=Path, nargs="*", help="picture files; none: images of --data")
     add_case(p)
     add_sampling(p, n=1000, alpha=0.001)
     p.add_argument("--seed", type=int, help="default: fresh and secret")
+    p.add_argument(
+        "--calibration", type=Path, help="also certify online by this calibration.json (dist-d): g(x) = g(x')"
+    )
     p.add_argument("--json", action="store_true", help="print one JSON line per image")
     p.set_defaults(run=commands.predict)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,8 @@ from rich.table import Table
 from torch import Tensor
 
 from warpcert import attacks, methods
-from warpcert.app.options import Case, describe, device_of, open_case, sampling_of
-from warpcert.bounds.error import SupBound
-from warpcert.bounds.sampled import Sampled
+from warpcert.app.options import Case, bound_of, describe, device_of, open_case, sampling_of
+from warpcert.bounds.calibration import Calibration, calibrate, estimate, inner_betas
 from warpcert.certificate import ABSTAIN, Certificate, Kind
 from warpcert.lab import report
 from warpcert.lab.runner import run, seed_for
@@ -30,10 +30,11 @@ from warpcert.learn.train import Recipe
 from warpcert.learn.train import train as train_recipe
 from warpcert.smoothing.inner import GaussianInner
 from warpcert.smoothing.joint import predict as joint_predict
+from warpcert.smoothing.run import Sampling
 
-__all__ = ["BOUNDS", "attack", "certify", "check", "list_data", "predict", "train"]
+__all__ = ["METHODS", "attack", "bound", "certify", "check", "list_data", "predict", "train"]
 
-BOUNDS: dict[str, Callable[[], SupBound]] = {"sampled": Sampled}
+METHODS = ("base", "dist-x", "dist-d", "exact")
 
 
 def _progress(console: Console, *columns: str) -> Progress:
@@ -53,8 +54,10 @@ def certify(args: argparse.Namespace, console: Console) -> int:
     case = open_case(args)
     sampling = sampling_of(args, None)
     more = {"method": args.method, "nested": args.nested, "seed": args.seed}
-    if args.method != "base":
-        more |= {"bound": args.bound, "betas": args.betas}
+    if args.method == "dist-x":
+        more |= {"bound": args.bound, "betas": args.betas, "guessed": args.guess_then_test, "limit": args.time_limit}
+    if args.method == "dist-d":
+        more |= {"calibration": _calibration(args, case).digest}
     one = _certifier(args, case)
     with Store(args.out, describe(case, sampling, **more)) as store:
         if store.done:
@@ -83,17 +86,92 @@ def _certifier(args: argparse.Namespace, case: Case) -> Callable[[Tensor, int], 
     sampling = sampling_of(args, None)
     inner = GaussianInner(case.classifier, case.defence.sigma_noise) if args.nested else None
 
+    calibration = _calibration(args, case) if args.method == "dist-d" else None
+
     def one(x: Tensor, seed: int) -> Certificate:
-        common: dict[str, Any] = {"inner": inner, "model": case.fingerprint}
+        f, defence, threat, model = case.classifier, case.defence, case.threat, case.fingerprint
         seeded = replace(sampling, seed=seed)
         if args.method == "base":
-            return methods.base_spt(case.classifier, x, case.defence, case.threat, seeded, **common)
-        sup = BOUNDS[args.bound]()
+            return methods.base_spt(f, x, defence, threat, seeded, inner=inner, model=model)
+        if calibration is not None:
+            return methods.dist_spt_d(f, x, calibration, seeded, inner=inner, model=model)
+        if args.method == "exact":
+            return methods.exact(f, x, defence, threat, model=model)
         return methods.dist_spt_x(
-            case.classifier, x, case.defence, case.threat, seeded, sup=sup, betas=args.betas, **common
+            f,
+            x,
+            defence,
+            threat,
+            seeded,
+            sup=bound_of(args),
+            betas=args.betas,
+            guessed=args.guess_then_test,
+            inner=inner,
+            model=model,
         )
 
     return one
+
+
+def _calibration(args: argparse.Namespace, case: Case) -> Calibration:
+    if args.calibration is None:
+        raise ValueError("dist-d needs --calibration FILE; write one with `warpcert bound`")
+    calibration = Calibration.read(args.calibration)
+    calibration.check_settings(case.defence, case.threat)
+    return calibration
+
+
+def bound(args: argparse.Namespace, console: Console) -> int:
+    case = open_case(args)
+    sup, generator = bound_of(args), torch.Generator(device=case.device).manual_seed(args.seed)
+    start = time.perf_counter()
+    betas = inner_betas(args.rho, args.alpha, args.allowed)
+    with _progress(console, "E {task.fields[note]}") as progress:
+        E = args.fixed_E
+        if E is None:
+            before = range(max(0, case.indices.start - args.estimate), case.indices.start)
+            if not before:
+                raise ValueError("E is chosen on images before --start: raise --start, or give --E")
+            task = progress.add_task("estimate", total=len(before), note="–")
+            values = []
+            for value in estimate(
+                sup, [case.image(i) for i in before], case.defence, case.threat, betas=betas, generator=generator
+            ):
+                values.append(value)
+                progress.update(task, advance=1, note=f"{max(values):.4f}")
+            E = args.factor * max(values)
+        task = progress.add_task("test", total=len(case.indices), note=f"{E:.4f}")
+        images = [case.image(i) for i in case.indices]
+        accepted = 0
+        for good in calibrate(
+            sup, images, case.defence, case.threat, E=E, betas=betas, allowed=args.allowed, generator=generator
+        ):
+            accepted += good
+            progress.update(task, advance=1)
+    made = Calibration(
+        defence=case.defence,
+        threat=case.threat,
+        shape=case.dataset.shape,
+        data=f"{case.dataset.name} {args.split}",
+        E=E,
+        rho=args.rho,
+        alpha=args.alpha,
+        alpha_inner=args.alpha,
+        images=len(images),
+        accepted=accepted,
+        betas=betas,
+        allowed=args.allowed,
+        kind=sup.kind,
+        bound=sup.name,
+        seed=args.seed,
+        seconds=time.perf_counter() - start,
+    )
+    made.write(args.out)
+    print(
+        f"E = {E:.4f}, ρ = {args.rho:g}: {accepted} of {len(images)} images, so q_E ≥ {made.q_E:.4f}, kind: {made.kind}"
+    )
+    console.print(f"written to {args.out}")
+    return 0
 
 
 def _print_summary(summary: report.Summary, folder: Path, records: list[dict[str, Any]]) -> None:
@@ -131,6 +209,7 @@ def predict(args: argparse.Namespace, console: Console) -> int:
     else:
         items = [(str(i), case.dataset.image(i), case.labels[i]) for i in case.indices]
     seed = secrets.randbits(62) if args.seed is None else args.seed
+    calibration = _calibration(args, case) if args.calibration else None
     correct = abstained = 0
     for place, (name, x, label) in enumerate(items):
         generator = torch.Generator(device=case.device).manual_seed(seed_for(seed, place))
@@ -145,13 +224,22 @@ def predict(args: argparse.Namespace, console: Console) -> int:
         )
         correct += answer.label == label
         abstained += answer.label == ABSTAIN
+        online = None
+        if calibration is not None:
+            sampling = Sampling(n=args.n, alpha=args.alpha, seed=None, batch=args.batch)
+            online = methods.dist_spt_d_online(
+                case.classifier, x.to(case.device), calibration, sampling, model=case.fingerprint
+            )
         if args.json:
-            print(json.dumps({"image": name, "label": answer.label, "counts": answer.counts, "true_label": label}))
+            row = {"image": name, "label": answer.label, "counts": answer.counts, "true_label": label}
+            print(json.dumps(row | ({"certificate": online.to_dict()} if online else {})))
         else:
             said = "abstains" if answer.label == ABSTAIN else case.dataset.classes[answer.label]
             share = max(answer.counts) / sum(answer.counts)
             truth = "" if label is None else f"   (is {case.dataset.classes[label]})"
             print(f"{name}: {said}   {share:.1%} of {args.n} votes{truth}")
+            if online:
+                print(f"    {online}")
     if not args.images:
         console.print(f"correct {correct / len(items):.3f}, abstained {abstained / len(items):.3f} of {len(items)}")
     return 0

@@ -13,14 +13,30 @@ import torch
 from torch import Tensor, nn
 
 from warpcert import transforms
+from warpcert.bounds.error import SupBound
+from warpcert.bounds.proved import Curve
+from warpcert.bounds.sampled import Sampled
 from warpcert.learn import data, models
 from warpcert.smoothing.run import Sampling
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Preprocess
 
-__all__ = ["Case", "add_case", "add_device", "add_sampling", "describe", "device_of", "open_case", "sampling_of"]
+__all__ = [
+    "BOUNDS",
+    "Case",
+    "add_bound",
+    "add_case",
+    "add_device",
+    "add_sampling",
+    "bound_of",
+    "describe",
+    "device_of",
+    "open_case",
+    "sampling_of",
+]
 
 EMBEDDED = "mnist-rotation"
+BOUNDS = ("curve", "sampled")
 
 
 @final
@@ -74,6 +90,18 @@ def add_case(parser: argparse.ArgumentParser) -> None:
     g.add_argument("--blur", type=float, nargs=2, metavar=("SIGMA", "SIZE"), help="Gaussian blur")
 
 
+def add_bound(parser: argparse.ArgumentParser) -> None:
+    """Which analysis of the interpolation error, and how long it may take."""
+    parser.add_argument("--bound", choices=tuple(BOUNDS), default="curve", help="error analysis (default: %(default)s)")
+    parser.add_argument("--time-limit", type=float, help="seconds of error analysis per image (default: none)")
+
+
+def bound_of(args: argparse.Namespace) -> SupBound:
+    if args.bound == "sampled":
+        return Sampled()
+    return Curve(time_limit=args.time_limit)
+
+
 def add_sampling(parser: argparse.ArgumentParser, *, n: int, alpha: float) -> None:
     g = parser.add_argument_group("sampling")
     g.add_argument("--n", type=int, default=n, help="samples per image (default: %(default)s)")
@@ -106,7 +134,7 @@ def open_case(args: argparse.Namespace) -> Case:
     """Loads and checks everything that the arguments name; a ValueError says what does not fit."""
     device = device_of(args.device)
     dataset = data.load(args.data, args.split, args.data_root)
-    model, config, extra = models.load_weights(_model_path(args.model))
+    model, config, extra = models.load_weights(model_path(args.model))
     if dataset.shape != config.shape:
         raise ValueError(
             f"{args.data} has items of shape {list(dataset.shape)}, but the model takes {list(config.shape)}"
@@ -123,7 +151,7 @@ def open_case(args: argparse.Namespace) -> Case:
     return Case(dataset, model.to(device), models.fingerprint(model), defence, threat, device, indices)
 
 
-def _model_path(name: str) -> Path:
+def model_path(name: str) -> Path:
     if name != EMBEDDED:
         return Path(name)
     with resources.as_file(resources.files("warpcert") / "assets" / f"{EMBEDDED}.safetensors") as path:

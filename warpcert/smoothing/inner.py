@@ -7,12 +7,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
 import torch
-from scipy.stats import norm
 from torch import Tensor
 
-from warpcert import stats
+from warpcert import radius, stats
 from warpcert.smoothing.joint import Classifier, add_noise, logits_of
+from warpcert.smoothing.sequential import run_tests
 
 __all__ = ["GaussianInner", "Inner", "MarginInner"]
 
@@ -47,39 +48,25 @@ class GaussianInner(Inner):
     sigma_noise: float
     alpha: float = 0.001
     cap: int = 10_000
-    first: int = 16
 
     def __post_init__(self) -> None:
         stats.Ledger(self.alpha)
         if not self.sigma_noise > 0 or not math.isfinite(self.sigma_noise):
             raise ValueError(f"the Gaussian inner classifier needs sigma_noise > 0; got {self.sigma_noise}")
 
-    @torch.no_grad()
     def accepts(self, views: Tensor, label: int, E: float, generator: torch.Generator) -> tuple[Tensor, int]:
-        p0 = float(norm.cdf(E / self.sigma_noise))
-        accepted = torch.zeros(views.shape[0], dtype=torch.bool)
-        if p0 >= 1 - 1e-12:
-            return accepted, 0
-        p0 = max(p0, 0.5) * (1 + 1e-12)
-        open_ = torch.arange(views.shape[0])
-        successes = torch.zeros(views.shape[0], dtype=torch.long)
-        drawn, passes, step = 0, 0, self.first
-        while len(open_) and drawn < self.cap:
-            step = min(step, self.cap - drawn)
-            for start in range(0, len(open_), max(1, 1024 // step)):
-                rows = open_[start : start + max(1, 1024 // step)]
-                noisy = add_noise(views[rows.to(views.device)].repeat_interleave(step, 0), self.sigma_noise, generator)
-                hit = logits_of(self.classifier, noisy).argmax(1) == label
-                successes[rows] += hit.reshape(-1, step).sum(1).cpu()
-            passes += step * len(open_)
-            drawn += step
-            k = successes[open_].numpy()
-            won = torch.from_numpy(stats.accepts(k, drawn - k, p0, self.alpha))
-            lost = torch.from_numpy(stats.futile(k, drawn - k, p0, self.alpha, self.cap))
-            accepted[open_[won]] = True
-            open_ = open_[~won & ~lost]
-            step *= 2
-        return accepted, passes
+        p0 = radius.needed_probability(E, self.sigma_noise)
+        tests = run_tests(
+            self.classifier,
+            views,
+            label,
+            np.full(len(views), 1.0 if p0 is None else p0),
+            sigma=self.sigma_noise,
+            alpha=self.alpha,
+            cap=self.cap,
+            generator=generator,
+        )
+        return torch.from_numpy(tests.accepted), tests.passes
 
     @torch.no_grad()
     def votes(self, views: Tensor, generator: torch.Generator) -> Tensor:

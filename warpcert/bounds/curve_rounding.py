@@ -1,0 +1,79 @@
+"""What the attacker can hand over while γ crosses a cell: every value of q(T_γ x), enclosed on sub-cells. Independent of β."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from warpcert.bounds.curve_float import value_error
+from warpcert.bounds.curve_model import Model
+from warpcert.bounds.curve_path import chord_remainder
+
+__all__ = ["Handed", "handed", "quantized_range", "rounding_box"]
+
+SLACK = 1e-12  # of float64 evaluations of values in [−1, 2]
+
+
+def quantized_range(m: Model, low: Tensor, high: Tensor, doubt: float) -> tuple[Tensor, Tensor]:
+    """q(a) lies in the returned [low, high] if a does in the given one, for every evaluation of a that errs by at most `doubt`.
+
+    q (clamp, then round) is monotone: q(low − doubt) ≤ q(a) ≤ q(high + doubt).
+    """
+    return m.transform.quantize(low - doubt), m.transform.quantize(high + doubt)
+
+
+def rounding_box(m: Model, low: Tensor, high: Tensor) -> Tensor:
+    """A bound of |q(a) − a| for a in [low, high]: half a step, plus what lies outside the legal range; 0 where a is 0 throughout."""
+    t = m.transform
+    outside = torch.maximum(t.low - low, high - t.high).clamp_min(0)
+    exact = (low == high) & (t.quantize(low) == low)
+    return torch.where(exact, 0.0, t.step / 2 + outside)
+
+
+@dataclass(frozen=True)
+class Handed:
+    """q(T_γ x) ∈ chord(start, end) ± radius on sub-cell s of cell c, and what that means for the chord of T_γ x over the whole cell.
+
+    start, end, radius   [c, S, C, n] (start is end where the attacker rounds)
+    off      [c, S] ≥ ‖q(T_γ x) − chord of T_γ x over the cell‖₂ over the pixels that some T_β reads
+    spread   [c, S] ≥ ‖radius‖₂ over the same pixels
+    """
+
+    start: Tensor
+    end: Tensor
+    radius: Tensor
+    off: Tensor
+    spread: Tensor
+
+
+def handed(m: Model, low: Tensor, high: Tensor, pieces: int, extent: float) -> Handed:
+    """`Handed` of the cells [low, high] [c], each cut into equal sub-cells.
+
+    On a sub-cell T_γ x is its chord ± `chord_remainder`, hence between its smaller end − remainder and its larger end + remainder; rounding
+    is monotone. The distance to the chord over the whole cell is, up to the radius, convex along the sub-cell: its ends decide.
+    """
+    cells, like = low.numel(), {"dtype": low.dtype, "device": low.device}
+    share = torch.arange(pieces + 1, **like) / pieces
+    nodes = low[:, None] + (high - low)[:, None] * share
+    nodes[:, -1] = high
+    value = m.attack(nodes)  # [c, S+1, C, n]
+    rest = chord_remainder(
+        m.attacker_tables, m.transform, nodes[:, :-1].flatten(), nodes[:, 1:].flatten(), m.y, m.x_
+    ).reshape(cells, pieces, m.channels, m.pixels)
+    first, last = value[:, :-1], value[:, 1:]
+    if m.threat.quantized:
+        doubt = SLACK + float(value_error(m.transform, m.attacker, *m.x.shape[1:], extent).amax())
+        below, above = quantized_range(m, torch.minimum(first, last) - rest, torch.maximum(first, last) + rest, doubt)
+        start = end = (below + above) / 2
+        radius = (above - below) / 2
+    else:
+        start, end, radius = first, last, rest + SLACK
+    chord = value[:, :1] + (value[:, -1:] - value[:, :1]) * share[:, None, None]
+    used = m.used.to(value)
+    spread = (radius * used).flatten(2).norm(dim=-1)
+    off = torch.maximum(
+        ((start - chord[:, :-1]) * used).flatten(2).norm(dim=-1), ((end - chord[:, 1:]) * used).flatten(2).norm(dim=-1)
+    )
+    return Handed(start, end, radius, off + spread, spread)

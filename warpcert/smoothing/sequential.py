@@ -1,0 +1,81 @@
+"""Anytime-valid tests of P_δ(f(v + δ) = label) > p₀ for many images at once: most need few samples, each may stop when
+it likes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from warpcert import stats
+from warpcert.smoothing.joint import Classifier, add_noise, batch_size, logits_of
+
+__all__ = ["Tests", "run_tests"]
+
+
+@final
+@dataclass(frozen=True)
+class Tests:
+    """Of image i, k[i] of n[i] noisy copies were answered `label`; accepted[i] only if the test rejects P ≤ p₀[i]."""
+
+    k: NDArray[np.int64]
+    n: NDArray[np.int64]
+    accepted: NDArray[np.bool_]
+
+    @property
+    def passes(self) -> int:
+        return int(self.n.sum())
+
+
+@torch.no_grad()
+def run_tests(
+    classifier: Classifier,
+    images: Tensor,
+    label: int,
+    p0: NDArray[np.float64],
+    *,
+    sigma: float,
+    alpha: float,
+    cap: int,
+    generator: torch.Generator,
+    first: int = 16,
+    stop_at_rejection: bool = False,
+) -> Tests:
+    """Tests every image of the batch [B,C,...] at level alpha, in rounds of growing size.
+
+    A test may look after every round (stats.accepts is anytime-valid). It ends without acceptance when none is possible
+    within `cap` samples, or when four standard deviations speak against it: giving up is always sound. With
+    `stop_at_rejection` the first such end stops all others too.
+    """
+    count = len(images)
+    k, n = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    accepted = np.zeros(count, dtype=np.bool_)
+    open_ = np.flatnonzero(p0 < 1 - 1e-9)
+    if stop_at_rejection and len(open_) < count:
+        return Tests(k, n, accepted)
+    step = first
+    while len(open_) and n[open_[0]] < cap:
+        step = min(step, cap - int(n[open_[0]]))
+        size = max(1, batch_size(images[0], None) * 4 // step)
+        for start in range(0, len(open_), size):
+            rows = open_[start : start + size]
+            chosen = images[torch.from_numpy(rows).to(images.device)]
+            noisy = add_noise(chosen.repeat_interleave(step, 0), sigma, generator)
+            hit = logits_of(classifier, noisy).argmax(1) == label
+            k[rows] += hit.reshape(-1, step).sum(1).cpu().numpy()
+            n[rows] += step
+        won = stats.accepts(k[open_], n[open_] - k[open_], p0[open_], alpha)
+        accepted[open_[won]] = True
+        open_ = open_[~won]
+        unlikely = k[open_] / n[open_] < p0[open_] - 4 * np.sqrt(p0[open_] * (1 - p0[open_]) / n[open_])
+        lost = unlikely | stats.futile(k[open_], n[open_] - k[open_], p0[open_], alpha, cap) | (n[open_] >= cap)
+        if stop_at_rejection and lost.any():
+            break
+        open_ = open_[~lost]
+        step *= 2
+    return Tests(k, n, accepted)
