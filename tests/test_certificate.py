@@ -170,7 +170,7 @@ def test_every_edited_field_is_noticed(path: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        *[("windows", 0, name) for name in ("k", "n", "alpha")],
+        *[("windows", name, 0) for name in ("k", "n", "alpha")],
         *[("error", name) for name in ("E", "betas", "kind")],
         *[("alpha",), ("label",), ("form",), ("defence", "sigma_noise"), ("derived", "kappa", 0)],
     ],

@@ -46,7 +46,7 @@ def test_certify_writes_table_pictures_and_checkable_records(
 def test_check_fails_loudly_on_an_edited_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     certify(tmp_path, "--count", "1")
     path = tmp_path / "certificates.jsonl"
-    path.write_text(path.read_text().replace('"n": 300', '"n": 301'))
+    path.write_text(path.read_text().replace('"n": [300]', '"n": [301]'))
     capsys.readouterr()
     assert main(["check", str(tmp_path)]) == 1
     assert "FAILED line 1" in capsys.readouterr().err

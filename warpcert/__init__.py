@@ -7,7 +7,7 @@ from warpcert.bounds.calibration import Calibration
 from warpcert.bounds.proved import Curve
 from warpcert.bounds.sampled import Sampled
 from warpcert.certificate import ABSTAIN, Certificate, ErrorBound, Kind
-from warpcert.methods import base_spt, dist_spt_d, dist_spt_d_online, dist_spt_x, exact
+from warpcert.methods import base_spt, cover, dist_spt_d, dist_spt_d_online, dist_spt_x, exact
 from warpcert.smoothing.inner import GaussianInner, MarginInner
 from warpcert.smoothing.joint import Prediction, predict
 from warpcert.smoothing.nested import predict_nested
@@ -52,6 +52,7 @@ __all__ = [
     "Volume",
     "__version__",
     "base_spt",
+    "cover",
     "dist_spt_d",
     "dist_spt_d_online",
     "dist_spt_x",

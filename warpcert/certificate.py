@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, final
@@ -260,7 +260,7 @@ class Certificate:
             "threat": self.threat.to_dict(),
             "defence": self.defence.to_dict(),
             "error": asdict(self.error),
-            "windows": [asdict(w) for w in self.windows],
+            "windows": _columns(self.windows),
             "alpha": self.alpha,
             "ledger": self.ledger,
             "classes": self.classes,
@@ -306,7 +306,7 @@ class Certificate:
                 "threat": Threat.from_dict(body["threat"]),
                 "defence": Defence.from_dict(body["defence"]),
                 "error": ErrorBound(**(body["error"] | {"kind": Kind(body["error"]["kind"])})),
-                "windows": tuple(map(_window, body["windows"])),
+                "windows": _rows(body["windows"]),
                 "share": Share(**body["share"]) if body["share"] else None,
                 "exhausted": Exhausted(**body["exhausted"]) if body["exhausted"] else None,
                 "counterexample": tuple(body["counterexample"]) if body["counterexample"] else None,
@@ -333,9 +333,19 @@ class Certificate:
             raise ValueError(f"the bounds use α = {used:g}, but the ledger shows only {ledger.spent:g}")
 
 
-def _window(w: dict[str, Any]) -> Window:
-    cell = Box(tuple(w["cell"]["lower"]), tuple(w["cell"]["upper"])) if w["cell"] else None
-    return Window(**w | {"center": tuple(w["center"]), "cell": cell})
+def _columns(windows: tuple[Window, ...]) -> dict[str, list[Any]]:
+    """Windows as columns: a cover has thousands."""
+    rows = [asdict(w) for w in windows]
+    return {f.name: [r[f.name] for r in rows] for f in fields(Window)}
+
+
+def _rows(columns: dict[str, list[Any]]) -> tuple[Window, ...]:
+    windows = []
+    for values in zip(*columns.values(), strict=True):
+        w = dict(zip(columns, values, strict=True))
+        cell = Box(tuple(w["cell"]["lower"]), tuple(w["cell"]["upper"])) if w["cell"] else None
+        windows.append(Window(**w | {"center": tuple(w["center"]), "cell": cell}))
+    return tuple(windows)
 
 
 def _same(a: Any, b: Any) -> bool:

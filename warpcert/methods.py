@@ -4,6 +4,7 @@ base_spt           BaseSPT: assumes that T composes; heuristic
 dist_spt_x         DistSPT^x: the interpolation error of this x is bounded, (E, ρ); joint or nested theorem
 dist_spt_d         DistSPT^D: (E, ρ) comes from a calibration that holds for a share q_E of the data
 dist_spt_d_online  the same at an attacked x' whose original is unseen
+cover              pixel noise alone: Γ in small windows, each tested at one image
 exact              no smoothing: the plain classifier on every image that the attacker can hand over
 """
 
@@ -15,17 +16,19 @@ from torch import Tensor
 
 from warpcert import stats
 from warpcert.bounds.calibration import Calibration
+from warpcert.bounds.cover import cover_windows
 from warpcert.bounds.error import SupBound, bound_error, guess_and_test
 from warpcert.bounds.exact import verify
 from warpcert.bounds.sampled import Sampled
 from warpcert.certificate import ABSTAIN, NO_ERROR, Certificate, ErrorBound, Exhausted, Kind
+from warpcert.smoothing.covering import Covering
 from warpcert.smoothing.inner import Inner
 from warpcert.smoothing.joint import Classifier, logits_of
 from warpcert.smoothing.run import Run, Sampling, check_fit
 from warpcert.threat import Defence, Threat
 from warpcert.version import __version__
 
-__all__ = ["base_spt", "dist_spt_d", "dist_spt_d_online", "dist_spt_x", "exact"]
+__all__ = ["base_spt", "cover", "dist_spt_d", "dist_spt_d_online", "dist_spt_x", "exact"]
 
 
 def base_spt(
@@ -123,6 +126,32 @@ def dist_spt_d_online(
         model,
     )
     return run.certify(calibration.error(), sampling.alpha, share=calibration.share())
+
+
+def cover(
+    classifier: Classifier,
+    x: Tensor,
+    defence: Defence,
+    threat: Threat,
+    sampling: Sampling = Sampling(),
+    *,
+    target: float = 0.5,
+    rounded: bool = True,
+    max_windows: int = 20_000,
+    model: str = "",
+) -> Certificate:
+    """The label of g(z) = argmax_c P_δ(f(P z + δ) = c) at q(T_γ x) for all γ in the certified cells, confidence 1 − α.
+
+    Γ is cut into windows whose images are provably within E_j ≈ target·σ_δ of the window's own image, at which an
+    anytime-valid test with α/J and at most n samples must find P_δ(label) > Φ(E_j/σ_δ). From γ = 0 outwards; the first
+    window that fails ends it. Of the defence, P and the pixel noise are used; parameters are not smoothed.
+    """
+    check_fit(x, defence, threat)
+    return Covering(classifier, x, defence, threat, sampling, model).certify(
+        cover_windows(
+            x, threat, defence.preprocess, target=target * defence.sigma_noise, rounded=rounded, max_windows=max_windows
+        )
+    )
 
 
 def exact(

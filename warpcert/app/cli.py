@@ -38,6 +38,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--guess-then-test", action="store_true", help="the paper's procedure for E instead of order statistics"
     )
     p.add_argument("--calibration", type=Path, help="calibration.json for dist-d, written by `warpcert bound`")
+    p.add_argument("--target", type=float, default=0.5, help="cover: E/σ_δ aimed at per window (default: %(default)s)")
+    p.add_argument("--plain-centers", action="store_true", help="cover: unrounded centre images")
     p.add_argument("--betas", type=int, default=500, help="parameters drawn for the error bound (default: %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     p.add_argument("--json", action="store_true", help="print the summary as JSON")

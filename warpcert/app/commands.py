@@ -34,7 +34,7 @@ from warpcert.smoothing.run import Sampling
 
 __all__ = ["METHODS", "attack", "bound", "certify", "check", "list_data", "predict", "train"]
 
-METHODS = ("base", "dist-x", "dist-d", "exact")
+METHODS = ("base", "dist-x", "dist-d", "cover", "exact")
 
 
 def _progress(console: Console, *columns: str) -> Progress:
@@ -56,6 +56,8 @@ def certify(args: argparse.Namespace, console: Console) -> int:
     more = {"method": args.method, "nested": args.nested, "seed": args.seed}
     if args.method == "dist-x":
         more |= {"bound": args.bound, "betas": args.betas, "guessed": args.guess_then_test, "limit": args.time_limit}
+    if args.method == "cover":
+        more |= {"target": args.target, "rounded": not args.plain_centers}
     if args.method == "dist-d":
         more |= {"calibration": _calibration(args, case).digest}
     one = _certifier(args, case)
@@ -95,6 +97,10 @@ def _certifier(args: argparse.Namespace, case: Case) -> Callable[[Tensor, int], 
             return methods.base_spt(f, x, defence, threat, seeded, inner=inner, model=model)
         if calibration is not None:
             return methods.dist_spt_d(f, x, calibration, seeded, inner=inner, model=model)
+        if args.method == "cover":
+            return methods.cover(
+                f, x, defence, threat, seeded, target=args.target, rounded=not args.plain_centers, model=model
+            )
         if args.method == "exact":
             return methods.exact(f, x, defence, threat, model=model)
         return methods.dist_spt_x(

@@ -53,7 +53,9 @@ def curve_bound(
     """
     start = time.perf_counter()
     if threat.transform != defence.transform:
-        raise ValueError(f"attacker ({threat.transform.name}) and defender ({defence.transform.name}) must share a transformation")
+        raise ValueError(
+            f"attacker ({threat.transform.name}) and defender ({defence.transform.name}) must share a transformation"
+        )
     if beta.dim() != 2 or beta.shape[1] != threat.transform.dim or not beta.shape[0]:
         raise ValueError(f"beta must be [B, {threat.transform.dim}] with B ≥ 1; got {list(beta.shape)}")
     if x.dim() != 3 or float(x.min()) < 0 or float(x.max()) > 1:

@@ -100,6 +100,9 @@ def search(m: Model, goal: Search) -> Found:
         queue.append(state.split(Tasks(every, low * full, high * full, trivial * full), cells))
     for _ in range(DEPTH):
         tasks = state.open(queue)
+        thin = tasks.high - tasks.low < 1e-9
+        state.settle(tasks.pick(thin))
+        tasks = tasks.pick(~thin)
         if not tasks.which.numel() or time.perf_counter() > goal.deadline:
             queue = [tasks]
             break
@@ -109,7 +112,8 @@ def search(m: Model, goal: Search) -> Found:
         queue = [state.split(tasks.pick((width / 1e-9).round() == kind), CHILDREN) for kind in kinds]
     left = state.open(queue)
     state.settle(left)
-    return Found(state.upper * (1 + FLOAT_SLACK) + FLOAT_SLACK, state.lower, state.nodes, not left.which.numel())
+    converged = bool(state.upper.max() <= state.settled)
+    return Found(state.upper * (1 + FLOAT_SLACK) + FLOAT_SLACK, state.lower, state.nodes, converged)
 
 
 @dataclass

@@ -38,7 +38,9 @@ def bernstein(k: Kernel, order: int, device: torch.device) -> Tensor:
         coefficient = coefficient[:, 1:] * torch.arange(1, coefficient.shape[1])
     degree = 3 - order
     choose = [[1.0], [1, 1], [1, 2, 1], [1, 3, 3, 1]]
-    to_bernstein = torch.zeros(degree + 1, degree + 1, dtype=torch.float64)  # [power, b]: t^m = Σ_b C(b,m)/C(degree,m) B_b
+    to_bernstein = torch.zeros(
+        degree + 1, degree + 1, dtype=torch.float64
+    )  # [power, b]: t^m = Σ_b C(b,m)/C(degree,m) B_b
     for m in range(degree + 1):
         for b in range(m, degree + 1):
             to_bernstein[m, b] = choose[b][m] / choose[degree][m]
@@ -76,7 +78,9 @@ def tables(x: Tensor, k: Kernel) -> Tables:
     column, linear between two columns, hence at most the larger of the two.
     """
     if k.derivative is None:
-        raise ValueError(f"the curve bound needs an interpolation with a derivative; {k.name} jumps: use interval boxes")
+        raise ValueError(
+            f"the curve bound needs an interpolation with a derivative; {k.name} jumps: use interval boxes"
+        )
     channels, height, width = x.shape
     ring = k.reach + 1
     padded = torch.nn.functional.pad(x, (2 * ring - 1,) * 4)
@@ -98,7 +102,9 @@ def tables(x: Tensor, k: Kernel) -> Tables:
     else:
         jump_y = jump_x = x.new_zeros(channels, side_y, side_x)
     flat = [j.reshape(channels, -1).T.contiguous() for j in (jump_y, jump_x)]
-    orders = ((1, 0), (0, 1), (1, 1), (2, 0), (0, 2))[: 3 if k.reach == 1 else 5]  # the hat is bilinear: f_yy = f_xx = 0
+    orders = ((1, 0), (0, 1), (1, 1), (2, 0), (0, 2))[
+        : 3 if k.reach == 1 else 5
+    ]  # the hat is bilinear: f_yy = f_xx = 0
     return Tables(height, width, ring, torch.stack([bound(*o) for o in orders], 1), *flat)
 
 
@@ -178,9 +184,7 @@ def jumps(t: Tables, transform: SpatialTransform, s: Span) -> Tensor:
     return total
 
 
-def chord_remainder(
-    t: Tables, transform: SpatialTransform, low: Tensor, high: Tensor, y: Tensor, x: Tensor
-) -> Tensor:
+def chord_remainder(t: Tables, transform: SpatialTransform, low: Tensor, high: Tensor, y: Tensor, x: Tensor) -> Tensor:
     """A bound [m, C, n] of |f(s(γ)) − chord| for γ in the cells [low, high] [m], at the pixels (y, x) [n]."""
     s = span(transform, low, high, y, x, t.height, t.width)
     width = (high - low)[:, None, None]

@@ -1,8 +1,8 @@
 """Exhaustive verification: the plain classifier on every 8-bit image that the attacker can hand over; no smoothing.
 
 Guarantee. `images` yields q(z) for every γ ∈ Γ and every z with |z − T_γ x| ≤ tolerance; in a plan with bundles,
-q(T_γ x) for every γ ∈ Γ in exact arithmetic, with values on a threshold rounded up, down or to even. If all of them get label c
-by a margin above the slack, f(q(T_γ x)) = c for all γ ∈ Γ.
+q(T_γ x) for every γ ∈ Γ in exact arithmetic, with values on a threshold rounded up, down or to even. If all of them
+get label c by a margin above the slack, f(q(T_γ x)) = c for all γ ∈ Γ.
 
 Argument. Outside its events a pixel is settled, inside it takes one of the event's levels. Given γ let h ≥ γ be the
 next upper end of an event. Events that contain γ contain h, and a pixel settled at γ is at h settled alike or in an
@@ -38,9 +38,7 @@ from warpcert.threat import Threat
 
 __all__ = ["Plan", "Verdict", "images", "plan", "verify"]
 
-_TIES = (
-    5  # states of a bundle: before, after, rounded to even, down, up; the last two are new only if some rise, some fall
-)
+_TIES = 5  # states of a bundle: before, after, rounded to even, down, up; if all rise or all fall the first three
 
 
 @final
