@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint bench clean
 
 demo: $(READY)
-	$(BIN)/warpcert certify --count 20 --out runs/demo
+	$(BIN)/warpcert certify --method cover --count 20 --out runs/demo
 
 test: lint
 	$(BIN)/python -m pytest
@@ -18,7 +18,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.foundation
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
