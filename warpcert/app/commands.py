@@ -77,6 +77,10 @@ def certify(args: argparse.Namespace, console: Console) -> int:
     summary = report.summarise(records)
     report.plot_accuracy(records, args.out / "accuracy.png")
     report.plot_gallery(records, case.dataset.image, args.out / "gallery.png")
+    if args.method in ("dist-x", "dist-d"):
+        first = min(records, key=lambda r: int(r["index"]))
+        picture = args.out / "error.png"
+        report.plot_error(case.dataset.image(first["index"]), Certificate.from_dict(first["certificate"]), picture)
     if args.json:
         print(json.dumps(summary.to_dict() | {"folder": str(args.out)}))
     else:
@@ -193,7 +197,7 @@ def _print_summary(summary: report.Summary, folder: Path, records: list[dict[str
     out.print(f"median E {summary.median_E:.4f}, {summary.seconds:.2f} s and {summary.passes:.0f} passes per image")
     first = min(records, key=lambda r: int(r["index"]))
     out.print(f"image {first['index']}: {first['certificate']['derived']['sentence']}")
-    out.print(f"certificates, accuracy.png and gallery.png are in {folder}")
+    out.print(f"certificates and pictures are in {folder}")
 
 
 def _read_picture(path: Path, shape: tuple[int, ...]) -> Tensor:

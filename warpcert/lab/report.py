@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Wedge
 from torch import Tensor
 
+from warpcert.bounds.error import interpolation_error
 from warpcert.certificate import Certificate, Kind
 from warpcert.transforms import Box, Rotation, Transform
 
-__all__ = ["Summary", "plot_accuracy", "plot_gallery", "summarise"]
+__all__ = ["Summary", "plot_accuracy", "plot_error", "plot_gallery", "summarise"]
 
 _ROTATION_ROWS = (0.0, 10.0, 20.0, 30.0, 50.0)
 _COLOURS = {Kind.PROVED: "#1a7f37", Kind.WITH_CONFIDENCE: "#1f6feb", Kind.HEURISTIC: "#bf8700"}
@@ -111,6 +113,28 @@ def plot_accuracy(records: Sequence[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
+def plot_error(x: Tensor, certificate: Certificate, path: Path, betas: int = 12, gammas: int = 301) -> None:
+    """‖ε(β,γ,x)‖ against γ along the first axis for some β's, and the certificate's E above them, as a PNG."""
+    t, box, defence = certificate.threat.transform, certificate.threat.box, certificate.defence
+    beta = defence.draw_beta(betas, torch.Generator().manual_seed(0))
+    gamma = torch.zeros(gammas, box.dim, dtype=torch.float64)
+    gamma[:, 0] = torch.linspace(box.lower[0], box.upper[0], gammas, dtype=torch.float64)
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    at = [t.surface(v) for v in gamma[:, 0].tolist()]
+    for b in beta:
+        errors = interpolation_error(x.cpu().double(), defence, certificate.threat, b.expand(gammas, -1), gamma)
+        axes.plot(at, errors.numpy(), lw=0.8, alpha=0.8)
+    kind = certificate.error.kind
+    axes.axhline(certificate.error.E, color=_COLOURS[kind], lw=2, label=f"E = {certificate.error.E:.4f} ({kind})")
+    axes.set_xlabel(f"γ in {t.unit}")
+    axes.set_ylabel("‖ε(β, γ, x)‖₂ for some β")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="lower right")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=150)
+
+
 def plot_gallery(
     records: Sequence[dict[str, Any]], images: Callable[[int], Tensor], path: Path, most: int = 40
 ) -> None:
@@ -133,16 +157,16 @@ def plot_gallery(
 def _draw(axes: Axes, image: Tensor, certificate: Certificate) -> None:
     height, width = image.shape[-2:]
     axes.imshow(image.permute(1, 2, 0).expand(-1, -1, 3 if image.shape[0] == 1 else -1).clamp(0, 1).numpy()[..., :3])
+    ring = 0.62 * max(height, width)
+    centre = ((width - 1) / 2, (height - 1) / 2)
+    axes.set_xlim(centre[0] - 1.05 * ring, centre[0] + 1.05 * ring)
+    axes.set_ylim(centre[1] + 1.05 * ring, centre[1] - 1.05 * ring)
     reach = certificate.reach
     if reach is None or not isinstance(certificate.threat.transform, Rotation):
         return
     # The dial: 0° is up; y points down on the screen, so a counter-clockwise turn runs towards smaller angles.
     low, high = (certificate.threat.transform.surface(v[0]) for v in (reach.lower, reach.upper))
-    ring = 0.62 * max(height, width)
-    centre = ((width - 1) / 2, (height - 1) / 2)
     axes.add_patch(Wedge(centre, ring, -90 - high, -90 - low, width=1.4, color=_COLOURS[certificate.kind]))
-    axes.set_xlim(centre[0] - 1.05 * ring, centre[0] + 1.05 * ring)
-    axes.set_ylim(centre[1] + 1.05 * ring, centre[1] - 1.05 * ring)
 
 
 def _caption(certificate: Certificate, true_label: int) -> str:
