@@ -12,8 +12,10 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, final
 
-from warpcert import radius, stats
-from warpcert.region import Region, covered
+import numpy as np
+
+from warpcert import radius, region, stats
+from warpcert.region import Region
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Box
 
@@ -191,12 +193,21 @@ class Certificate:
             return None
         return radius.param_radius(kappa, self.error.E / self.defence.sigma_noise)
 
-    def accepted(self, window: Window) -> bool:
-        """Whether the anytime-valid test of a cover's window rejects P_δ(label) ≤ p₀."""
-        p0 = radius.needed_probability(window.E, self.defence.sigma_noise)
-        if self.abstains or p0 is None or not window.n:
-            return False
-        return bool(stats.accepts(window.k, window.n - window.k, p0, window.alpha))
+    @cached_property
+    def accepted(self) -> tuple[bool, ...]:
+        """Of a cover: for each window, whether its anytime-valid test rejects P_δ(label) ≤ p₀."""
+        needed = (radius.needed_probability(w.E, self.defence.sigma_noise) for w in self.windows)
+        p0 = np.array([math.nan if p is None or not w.n else p for p, w in zip(needed, self.windows, strict=True)])
+        open_ = ~np.isnan(p0)
+        k, n = (np.array([getattr(w, name) for w in self.windows], dtype=np.int64) for name in ("k", "n"))
+        alphas = {w.alpha for w in self.windows}
+        if self.abstains or not open_.any():
+            return (False,) * len(self.windows)
+        if len(alphas) > 1:
+            raise ValueError("the windows of a cover share one α")
+        good = np.zeros(len(p0), dtype=np.bool_)
+        good[open_] = stats.accepts(k[open_], (n - k)[open_], p0[open_], alphas.pop())
+        return tuple(good.tolist())
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
@@ -206,7 +217,8 @@ class Certificate:
             proved = not self.abstains and done is not None and done.margin > done.slack
             return (Region.cell(self.threat.box),) if proved else ()
         if self.form == "cover":
-            return tuple(Region.cell(w.cell) for w in self.windows if w.cell and self.accepted(w))
+            chosen = zip(self.windows, self.accepted, strict=True)
+            return tuple(Region.cell(w.cell) for w, good in chosen if w.cell and good)
         pairs = ((w.center, self.whitened_radius(w)) for w in self.windows)
         return tuple(Region(center, self.defence.sigma_param, r) for center, r in pairs if r is not None)
 
@@ -215,21 +227,15 @@ class Certificate:
         gamma = self.threat.box
         if not (gamma.contains(box.lower) and gamma.contains(box.upper)):
             return False
-        return covered(gamma if self.form == "attacked" else box, self.regions)
+        return region.covered(gamma if self.form == "attacked" else box, self.regions)
 
     @cached_property
     def reach(self) -> Box | None:
         """The largest multiple t·Γ, 0 ≤ t ≤ 1, that is certified (t rounded down); None if not even γ = 0 is."""
         box = self.threat.box
-        if self.covers(box):
-            return box
-        if not self.covers(box.scaled(0.0)):
-            return None
-        good, bad = 0.0, 1.0
-        for _ in range(30):
-            middle = (good + bad) / 2
-            good, bad = (middle, bad) if self.covers(box.scaled(middle)) else (good, middle)
-        return box.scaled(good)
+        if self.form == "attacked":
+            return box if self.covers(box) else None
+        return region.reach(box, self.regions)
 
     def __str__(self) -> str:
         reach = self.reach
@@ -286,7 +292,7 @@ class Certificate:
 
     def _derived_windows(self) -> dict[str, Any]:
         if self.form == "cover":
-            return {"accepted": [self.accepted(w) for w in self.windows]}
+            return {"accepted": list(self.accepted)}
         return {
             "p_lower": [self.p_lower(w) for w in self.windows],
             "kappa": [self.kappa(w) for w in self.windows],

@@ -9,13 +9,13 @@ from typing import final
 
 from warpcert.transforms import Box
 
-__all__ = ["Region", "covered"]
+__all__ = ["Region", "covered", "reach", "union"]
 
 
 @final
 @dataclass(frozen=True)
 class Region:
-    """{ γ : ‖(γ − center)/scale‖ < radius } in ℓ2, or the closed box center ± scale where the radius is None."""
+    """{ γ : ‖(γ − center)/scale‖ < radius } in ℓ2, or the closed `box`."""
 
     center: tuple[float, ...]
     scale: tuple[float, ...]
@@ -25,6 +25,13 @@ class Region:
     @classmethod
     def cell(cls, box: Box) -> Region:
         return cls(box.center, tuple(1.0 for _ in box.lower), None, box)
+
+    def interval(self) -> tuple[float, float]:
+        """The region as a closed interval, for one parameter."""
+        if self.box is not None:
+            return self.box.lower[0], self.box.upper[0]
+        half = (self.radius or 0.0) * self.scale[0] * (1 - 1e-12)
+        return self.center[0] - half, self.center[0] + half
 
     def contains(self, box: Box) -> bool:
         """Every point of the box is inside: decided by the farthest corner."""
@@ -49,21 +56,59 @@ class Region:
 
 
 def covered(box: Box, regions: Sequence[Region], depth: int = 60) -> bool:
-    """True only if the box lies in the union of the regions.
+    """True only if the box lies in the union of the regions: exact in one dimension, by subdivision in more."""
+    if box.dim == 1:
+        return any(lo <= box.lower[0] and box.upper[0] <= hi for lo, hi in union(regions))
+    return _subdivided(box, regions, depth)
 
-    A box is covered if one region contains it, or if both of its halves are. It is cut where a cell ends if one does
-    inside it, else in the middle of its longest side (as the regions measure it); False when the cuts run out.
+
+def reach(box: Box, regions: Sequence[Region]) -> Box | None:
+    """The largest multiple t·box, 0 ≤ t ≤ 1, inside the union, t rounded down; None if not even 0 is inside."""
+    if covered(box, regions):
+        return box
+    if box.dim == 1:
+        around = [(lo, hi) for lo, hi in union(regions) if lo <= 0 <= hi]
+        if not around:
+            return None
+        (lo, hi), (first, last) = around[0], (box.lower[0], box.upper[0])
+        t = min(lo / first if first < 0 else 1.0, hi / last if last > 0 else 1.0)
+        return box.scaled(t * (1 - 1e-12))
+    if not covered(box.scaled(0.0), regions):
+        return None
+    good, bad = 0.0, 1.0
+    for _ in range(30):
+        middle = (good + bad) / 2
+        good, bad = (middle, bad) if covered(box.scaled(middle), regions) else (good, middle)
+    return box.scaled(good)
+
+
+def union(regions: Sequence[Region]) -> list[tuple[float, float]]:
+    """Regions of one parameter as disjoint closed intervals in order; open ends move inwards by 1e-12 of the radius."""
+    merged: list[tuple[float, float]] = []
+    for lo, hi in sorted(r.interval() for r in regions):
+        if merged and lo <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(hi, merged[-1][1]))
+        elif lo <= hi:
+            merged.append((lo, hi))
+    return merged
+
+
+def _subdivided(box: Box, regions: Sequence[Region], depth: int) -> bool:
+    """A box is covered if one region contains it, or if both of its halves are.
+
+    It is cut where a cell ends if one does inside it, else in the middle of its longest side (as the regions measure
+    it); False when the cuts run out.
     """
     near = [r for r in regions if r.meets(box)]
     if any(r.contains(box) for r in near):
         return True
-    if depth == 0 or not near or box.lower == box.upper:
+    if depth <= 0 or not near or box.lower == box.upper:
         return False
     axis, cut = _cut(box, near)
     first = Box(box.lower, (*box.upper[:axis], cut, *box.upper[axis + 1 :]))
     second = Box((*box.lower[:axis], cut, *box.lower[axis + 1 :]), box.upper)
     rest = depth - (1 if near[0].box is not None else 8 // box.dim)
-    return rest > 0 and covered(first, near, rest) and covered(second, near, rest)
+    return _subdivided(first, near, rest) and _subdivided(second, near, rest)
 
 
 def _cut(box: Box, near: Sequence[Region]) -> tuple[int, float]:

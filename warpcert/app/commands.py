@@ -73,18 +73,16 @@ def certify(args: argparse.Namespace, console: Console) -> int:
                 kept += record["certificate"]["label"] == record["true_label"]
                 speed = progress.tasks[0].finished_speed or progress.tasks[0].speed
                 progress.update(task, advance=1, kept=kept, rate=f"{1 / speed:.2f} s/image" if speed else "–")
-        records = store.records
-    summary = report.summarise(records)
-    report.plot_accuracy(records, args.out / "accuracy.png")
-    report.plot_gallery(records, case.dataset.image, args.out / "gallery.png")
+        rows = report.parse(store.records)
+    summary = report.summarise(rows)
+    report.plot_accuracy(rows, args.out / "accuracy.png")
+    report.plot_gallery(rows, case.dataset.image, args.out / "gallery.png")
     if args.method in ("dist-x", "dist-d"):
-        first = min(records, key=lambda r: int(r["index"]))
-        picture = args.out / "error.png"
-        report.plot_error(case.dataset.image(first["index"]), Certificate.from_dict(first["certificate"]), picture)
+        report.plot_error(case.dataset.image(rows[0].index), rows[0].certificate, args.out / "error.png")
     if args.json:
         print(json.dumps(summary.to_dict() | {"folder": str(args.out)}))
     else:
-        _print_summary(summary, args.out, records)
+        _print_summary(summary, args.out, rows[0])
     return 0
 
 
@@ -184,7 +182,7 @@ def bound(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _print_summary(summary: report.Summary, folder: Path, records: list[dict[str, Any]]) -> None:
+def _print_summary(summary: report.Summary, folder: Path, first: report.Row) -> None:
     out = Console(highlight=False)
     table = Table("certified range", "certified accuracy", title=f"{summary.count} images, kind: {summary.kind}")
     for text, share in summary.rows:
@@ -195,8 +193,7 @@ def _print_summary(summary: report.Summary, folder: Path, records: list[dict[str
             "HEURISTIC: the interpolation error was sampled or dropped, not bounded; these ranges are not proved."
         )
     out.print(f"median E {summary.median_E:.4f}, {summary.seconds:.2f} s and {summary.passes:.0f} passes per image")
-    first = min(records, key=lambda r: int(r["index"]))
-    out.print(f"image {first['index']}: {first['certificate']['derived']['sentence']}")
+    out.print(f"image {first.index}: {first.certificate}")
     out.print(f"certificates and pictures are in {folder}")
 
 

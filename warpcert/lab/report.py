@@ -18,7 +18,7 @@ from warpcert.bounds.error import interpolation_error
 from warpcert.certificate import Certificate, Kind
 from warpcert.transforms import Box, Rotation, Transform
 
-__all__ = ["Summary", "plot_accuracy", "plot_error", "plot_gallery", "summarise"]
+__all__ = ["Row", "Summary", "parse", "plot_accuracy", "plot_error", "plot_gallery", "summarise"]
 
 _ROTATION_ROWS = (0.0, 10.0, 20.0, 30.0, 50.0)
 _COLOURS = {Kind.PROVED: "#1a7f37", Kind.WITH_CONFIDENCE: "#1f6feb", Kind.HEURISTIC: "#bf8700"}
@@ -32,7 +32,6 @@ class Summary:
     count: int
     kind: Kind
     rows: tuple[tuple[str, float], ...]  # (range, certified accuracy)
-    correct: float  # answered correctly and certified at least at γ = 0
     abstained: float
     median_E: float
     seconds: float  # per image
@@ -50,12 +49,26 @@ class Summary:
         }
 
 
-def _parse(records: Sequence[dict[str, Any]]) -> list[tuple[int, Certificate]]:
-    return [(r["true_label"], Certificate.from_dict(r["certificate"])) for r in records]
+@final
+@dataclass(frozen=True)
+class Row:
+    """One image of a run."""
+
+    index: int
+    label: int  # the true one
+    certificate: Certificate
 
 
-def _certified(pairs: Sequence[tuple[int, Certificate]], box: Box) -> float:
-    return sum(c.label == label and c.covers(box) for label, c in pairs) / len(pairs)
+def parse(records: Sequence[dict[str, Any]]) -> list[Row]:
+    """The rows of a run by index, each certificate with its arithmetic redone; raises if there are none."""
+    if not records:
+        raise ValueError("there are no certificates to sum up yet")
+    rows = (Row(r["index"], r["true_label"], Certificate.from_dict(r["certificate"])) for r in records)
+    return sorted(rows, key=lambda row: row.index)
+
+
+def _certified(rows: Sequence[Row], box: Box) -> float:
+    return sum(r.certificate.label == r.label and r.certificate.covers(box) for r in rows) / len(rows)
 
 
 def _levels(transform: Transform, gamma: Box) -> list[tuple[str, Box]]:
@@ -74,33 +87,29 @@ def _levels(transform: Transform, gamma: Box) -> list[tuple[str, Box]]:
     return texts
 
 
-def summarise(records: Sequence[dict[str, Any]]) -> Summary:
-    """The table of a run; raises if there is nothing to sum up."""
-    if not records:
-        raise ValueError("there are no certificates to sum up yet")
-    pairs = _parse(records)
-    first = pairs[0][1]
-    rows = [(text, _certified(pairs, box)) for text, box in _levels(first.threat.transform, first.threat.box)]
-    errors = sorted(c.error.E for _, c in pairs)
+def summarise(rows: Sequence[Row]) -> Summary:
+    """The table of a run."""
+    threat = rows[0].certificate.threat
+    levels = [(text, _certified(rows, box)) for text, box in _levels(threat.transform, threat.box)]
+    certificates = [r.certificate for r in rows]
+    errors = sorted(c.error.E for c in certificates)
     return Summary(
-        len(pairs),
-        Kind.weakest(*(c.kind for _, c in pairs)),
-        tuple(rows),
-        rows[0][1],
-        sum(c.abstains for _, c in pairs) / len(pairs),
+        len(rows),
+        Kind.weakest(*(c.kind for c in certificates)),
+        tuple(levels),
+        sum(c.abstains for c in certificates) / len(rows),
         errors[len(errors) // 2],
-        math.fsum(c.seconds for _, c in pairs) / len(pairs),
-        sum(c.passes for _, c in pairs) / len(pairs),
+        math.fsum(c.seconds for c in certificates) / len(rows),
+        sum(c.passes for c in certificates) / len(rows),
     )
 
 
-def plot_accuracy(records: Sequence[dict[str, Any]], path: Path) -> None:
+def plot_accuracy(rows: Sequence[Row], path: Path) -> None:
     """Certified accuracy against the range of the transformation, as a PNG."""
-    pairs = _parse(records)
-    first = pairs[0][1]
+    first = rows[0].certificate
     t, box = first.threat.transform, first.threat.box
     steps = [i / 100 for i in range(101)]
-    shares = [_certified(pairs, box.scaled(s)) for s in steps]
+    shares = [_certified(rows, box.scaled(s)) for s in steps]
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
     axes.step([t.surface(box.upper[0] * s) for s in steps], shares, where="post", color=_COLOURS[first.kind], lw=2)
@@ -108,7 +117,7 @@ def plot_accuracy(records: Sequence[dict[str, Any]], path: Path) -> None:
     axes.set_xlim(0, t.surface(box.upper[0]) or 1)
     axes.set_xlabel(f"every {t.noun} up to … {t.unit}")
     axes.set_ylabel("certified accuracy")
-    axes.set_title(f"{first.method}, {len(pairs)} images, kind: {first.kind}", fontsize=11)
+    axes.set_title(f"{first.method}, {len(rows)} images, kind: {first.kind}", fontsize=11)
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
 
@@ -135,22 +144,19 @@ def plot_error(x: Tensor, certificate: Certificate, path: Path, betas: int = 12,
     figure.savefig(path, dpi=150)
 
 
-def plot_gallery(
-    records: Sequence[dict[str, Any]], images: Callable[[int], Tensor], path: Path, most: int = 40
-) -> None:
+def plot_gallery(rows: Sequence[Row], images: Callable[[int], Tensor], path: Path, most: int = 40) -> None:
     """The images of a run with what is certified about each: a dial for rotations, the range in words, as a PNG."""
-    chosen = sorted(records, key=lambda r: int(r["index"]))[:most]
+    chosen = rows[:most]
     columns = min(10, len(chosen))
-    rows = -(-len(chosen) // columns)
-    figure = Figure(figsize=(1.25 * columns, 1.6 * rows), layout="constrained")
-    for place, record in enumerate(chosen, 1):
-        axes = figure.add_subplot(rows, columns, place)
+    lines = -(-len(chosen) // columns)
+    figure = Figure(figsize=(1.25 * columns, 1.6 * lines), layout="constrained")
+    for place, row in enumerate(chosen, 1):
+        axes = figure.add_subplot(lines, columns, place)
         axes.axis("off")
-        certificate = Certificate.from_dict(record["certificate"])
-        image = images(record["index"])
+        image = images(row.index)
         if image.dim() == 3:
-            _draw(axes, image, certificate)
-        axes.set_title(_caption(certificate, record["true_label"]), fontsize=7)
+            _draw(axes, image, row.certificate)
+        axes.set_title(_caption(row.certificate, row.label), fontsize=7)
     figure.savefig(path, dpi=150)
 
 
