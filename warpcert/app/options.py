@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from warpcert import transforms
 from warpcert.bounds.error import SupBound
-from warpcert.bounds.proved import Curve
+from warpcert.bounds.proved import Boxes, Curve
 from warpcert.bounds.sampled import Sampled
 from warpcert.learn import data, models
 from warpcert.smoothing.run import Sampling
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 EMBEDDED = "mnist-rotation"
-BOUNDS = ("curve", "sampled")
+BOUNDS = ("curve", "interval", "sampled")
 
 
 @final
@@ -99,7 +99,7 @@ def add_bound(parser: argparse.ArgumentParser) -> None:
 def bound_of(args: argparse.Namespace) -> SupBound:
     if args.bound == "sampled":
         return Sampled()
-    return Curve(time_limit=args.time_limit)
+    return (Boxes if args.bound == "interval" else Curve)(time_limit=args.time_limit)
 
 
 def add_sampling(parser: argparse.ArgumentParser, *, n: int, alpha: float) -> None:

@@ -34,6 +34,7 @@ __all__ = ["Scene", "center_images", "distances"]
 
 SLACK = 1e-11  # of float64 evaluations of T_γ x, here or on another device
 FLOAT_SLACK = 1e-9  # relative and absolute, of float64 sums
+GRADED = (0, 0.04, 0.18, 0.5, 0.82, 0.96, 1)
 MOTION = 0.5  # pixels that the fastest pixel may move in a window: `steepness` looks one pixel around its middle
 
 
@@ -65,13 +66,17 @@ class Scene:
         return MOTION / radius if isinstance(transform, Rotation | Scaling) else math.inf
 
     @property
-    def per_axis(self) -> int:
-        """Pieces of a window along each axis: more where one piece forgets how the signs of pixels go together."""
-        if isinstance(self.threat.transform, Translation):
-            return 4 if self.threat.quantized else 1
+    def shares(self) -> tuple[float, ...]:
+        """Where a window is cut along each axis.
+
+        An unrounded bilinear translation needs no cut. Rounding loses sight of how the signs of pixels go together
+        within a piece, which matters where values mix (under P, or with two parameters) and only far from the centre
+        image: there the pieces are short. Otherwise cuts only shorten chords.
+        """
+        translation = isinstance(self.threat.transform, Translation)
         if self.threat.quantized:
-            return 2 if self.preprocess.is_identity else 8
-        return 4
+            return GRADED if translation or not self.preprocess.is_identity else (0, 0.5, 1)
+        return (0, 1) if translation else (0, 0.25, 0.5, 0.75, 1)
 
     @cached_property
     def tables(self) -> Tables:
@@ -127,9 +132,10 @@ def _images(scene: Scene, gamma: Tensor) -> Tensor:
     return moved.reshape(*gamma.shape[:-1], *scene.x.shape)
 
 
-def _nodes(lower: Tensor, upper: Tensor, count: int) -> Tensor:
-    """The ends of `count` equal pieces of [lower, upper] [J]: [J, count+1], both ends exact."""
-    nodes = lower[:, None] + (upper - lower)[:, None] * (torch.arange(count + 1).to(lower) / count)
+def _nodes(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
+    """The ends of the pieces of [lower, upper] [J,d]: [J, S+1, d], both outer ends exact."""
+    share = lower.new_tensor(scene.shares)[:, None]
+    nodes = lower[:, None] + (upper - lower)[:, None] * share
     nodes[:, -1] = upper
     return nodes
 
@@ -152,18 +158,20 @@ def _doubt(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
     return doubt
 
 
-def _remainder(scene: Scene, lower: Tensor, upper: Tensor, nodes: list[Tensor]) -> Tensor:
-    """How far T_γ x can be from the combination of corners on each piece: [J, S or 1, C, H, W], or [C,H,W] for all."""
-    transform = scene.threat.transform
+def _remainder(scene: Scene, nodes: Tensor) -> Tensor:
+    """How far T_γ x can be from the combination of corners on each piece: [J,S,C,H,W], or [C,H,W] for all of them."""
+    transform, shape = scene.threat.transform, scene.x.shape
     if isinstance(transform, Rotation | Scaling):
-        low, high = nodes[0][:, :-1], nodes[0][:, 1:]
+        low, high = nodes[:, :-1, 0], nodes[:, 1:, 0]
         rest = chord_remainder(scene.tables, transform, low.flatten(), high.flatten(), *scene.places)
-        return rest.reshape(*low.shape, *scene.x.shape)
+        return rest.reshape(*low.shape, *shape)
     if isinstance(transform, Translation) and scene.tables.slopes.shape[1] > 3:  # else f_yy = f_xx = 0
-        right, down = ((upper - lower) / scene.per_axis).square()[:, :, None, None].unbind(1)
-        curved = scene.tables.slopes[_regions(scene, (lower + upper) / 2)]  # [J, H·W, 5, C]
-        rest = (down * curved[:, :, 3] + right * curved[:, :, 4]) / 8
-        return rest.movedim(-1, 1).reshape(-1, 1, *scene.x.shape)
+        square = nodes.diff(dim=1).square()[..., None, None] / 8
+        right, down = square[:, :, None, 0], square[:, None, :, 1]  # [J,a,1,1,1] and [J,1,b,1,1]
+        curved = scene.tables.slopes[_regions(scene, (nodes[:, 0] + nodes[:, -1]) / 2)]  # [J, H·W, 5, C]
+        f_yy, f_xx = (curved[:, None, None, :, i] for i in (3, 4))
+        bent: Tensor = right * f_xx + down * f_yy  # [J,a,b,H·W,C]
+        return bent.movedim(-1, -2).flatten(1, 2).reshape(len(nodes), -1, *shape)
     return torch.zeros_like(scene.x)
 
 
@@ -171,17 +179,16 @@ def _pieces(scene: Scene, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]
     """corner [J,S,K,C,H,W] and radius [J,S,C,H,W]: on piece s of window j, what is computed before q is a combination
     of the K corners, affine in each parameter, ± radius.
     """
-    count = scene.per_axis
-    nodes = [_nodes(lower[:, a], upper[:, a], count) for a in range(lower.shape[1])]
-    if len(nodes) == 1:
-        value = _images(scene, nodes[0].unsqueeze(-1))
+    nodes = _nodes(scene, lower, upper)
+    count = nodes.shape[1] - 1
+    if lower.shape[1] == 1:
+        value = _images(scene, nodes)
         corner = torch.stack((value[:, :-1], value[:, 1:]), 2)
     else:
-        shape = (-1, count + 1, count + 1)
-        grid = torch.stack((nodes[0][:, :, None].expand(shape), nodes[1][:, None].expand(shape)), -1)
-        value = _images(scene, grid)
+        right, down = (n.expand(-1, count + 1, count + 1) for n in (nodes[:, :, None, 0], nodes[:, None, :, 1]))
+        value = _images(scene, torch.stack((right, down), -1))
         corner = torch.stack([value[:, a : count + a, b : count + b] for a in (0, 1) for b in (0, 1)], 3).flatten(1, 2)
-    radius = _remainder(scene, lower, upper, nodes) + _doubt(scene, lower, upper)[:, None]
+    radius = _remainder(scene, nodes) + _doubt(scene, lower, upper)[:, None]
     return corner, radius.expand(len(lower), corner.shape[1], *scene.x.shape)
 
 
@@ -250,7 +257,7 @@ def distances(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
     line = lower.floor() + 1
     if lower.shape[1] > 1 and bool(((lower < line) & (line < upper)).any()):
         raise ValueError("a window of translations has an integer inside: cut it there")
-    elements = 40 * scene.x.numel() * scene.per_axis ** lower.shape[1]
+    elements = 40 * scene.x.numel() * (len(scene.shares) - 1) ** lower.shape[1]
     room = max(1, (2**27 if scene.x.is_cuda else 2**22) // elements)
     parts = range(0, len(lower), room)
     bound = torch.cat([_distance(scene, lower[i : i + room], upper[i : i + room]) for i in parts])

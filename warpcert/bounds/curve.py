@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
 from torch import Tensor
 
 from warpcert.bounds.curve_cells import Search, search
-from warpcert.bounds.curve_float import inference_slack
-from warpcert.bounds.curve_model import model
+from warpcert.bounds.curve_float import inference_slack, steepness_by_steps, steepness_of
+from warpcert.bounds.curve_model import Model, model
+from warpcert.bounds.curve_plane import plane_search
+from warpcert.bounds.curve_values import value_search
 from warpcert.threat import Defence, Threat
-from warpcert.transforms import Rotation, Scaling
+from warpcert.transforms import Rotation, Scaling, Translation
+from warpcert.transforms.kernels import kernel
 
 __all__ = ["CurveResult", "curve_bound", "inference_slack"]
 
@@ -48,28 +51,58 @@ def curve_bound(
 ) -> CurveResult:
     """For each β [B,d]: sup_{γ∈Γ} ‖P(T_β q(T_γ x) − T_{β+γ} x)‖₂ ≤ upper, x [C,H,W] in [0,1].
 
-    The bound covers the exact pipelines and their float32 evaluations (`inference_slack`, added twice). Work goes where it decides the
-    maximum over the batch: a β whose bound is below the largest error found (times `tightness`), or below `target`, is left as it is.
+    The bound covers the exact pipelines and their float32 evaluations (`inference_slack`, added twice). Work goes
+    where it decides: without a target, the maximum over the batch, so that a β whose bound is below the largest error
+    found (times `tightness`) is left as it is; with one, whether each β exceeds it.
     """
     start = time.perf_counter()
     if threat.transform != defence.transform:
         raise ValueError(
             f"attacker ({threat.transform.name}) and defender ({defence.transform.name}) must share a transformation"
         )
-    if beta.dim() != 2 or beta.shape[1] != threat.transform.dim or not beta.shape[0]:
-        raise ValueError(f"beta must be [B, {threat.transform.dim}] with B ≥ 1; got {list(beta.shape)}")
-    if x.dim() != 3 or float(x.min()) < 0 or float(x.max()) > 1:
-        raise ValueError(f"x must be [C,H,W] with values in [0,1]; got {list(x.shape)}")
+    if beta.dim() != 2 or beta.shape[1] != threat.transform.dim or not beta.shape[0] or not bool(beta.isfinite().all()):
+        raise ValueError(f"beta must be [B, {threat.transform.dim}], finite, with B ≥ 1; got {list(beta.shape)}")
+    legal = x.dim() == threat.transform.item_dims and bool(x.min() >= threat.transform.low) and bool(x.max() <= 1)
+    if not legal:
+        raise ValueError(f"x must be one image [C,H,W] in [0,1] (or sound [C,L] in [−1,1]); got {list(x.shape)}")
     if not tightness > 1:
         raise ValueError(f"tightness must exceed 1; got {tightness}")
     place = torch.device(device) if device is not None else x.device
     x, beta = x.to(place, torch.float64), beta.to(place, torch.float64)
     extent = float(beta.abs().max()) + max(map(abs, (*threat.box.lower, *threat.box.upper)))
     deadline = math.inf if time_limit is None else start + time_limit
-    if not isinstance(threat.transform, (Rotation, Scaling)):
-        raise ValueError(f"the curve bound does not know {threat.transform.name} yet")
-    goal = Search(target or 0.0, tightness, deadline, extent)
-    found = search(model(x, defence, threat, beta), goal)
-    slack = 2 * inference_slack(defence, x.shape[1], x.shape[2], x.shape[0], extent)
-    seconds = time.perf_counter() - start
-    return CurveResult(found.upper + slack, found.lower, found.cells, seconds, found.converged)
+    slack = 2 * inference_slack(defence, x.shape[-2], x.shape[-1], x.shape[0] if x.dim() == 3 else 1, extent)
+    if isinstance(threat.transform, (Rotation, Scaling)):
+        below = None if target is None else target * (1 - 1e-8) - 1e-8 - slack
+        goal = Search(below, tightness, deadline, extent)
+        upper, lower, cells, converged, slack = _in_groups(x, defence, threat, beta, goal, slack)
+    else:
+        find = plane_search if isinstance(threat.transform, Translation) else value_search
+        upper, lower, cells, converged = find(x, defence, threat, beta, tightness, deadline, extent)
+    return CurveResult(upper + slack, lower, cells, time.perf_counter() - start, converged)
+
+
+def _in_groups(
+    x: Tensor, defence: Defence, threat: Threat, beta: Tensor, goal: Search, slack: float
+) -> tuple[Tensor, Tensor, int, bool, float]:
+    """`search` for groups of β whose taps fit in memory; what one group found lets the next settle earlier."""
+    taps = (2 * kernel(defence.interpolation).reach) ** 2 * x.shape[1] * x.shape[2]
+    upper, lower, cells, converged, steps = [], [], 0, True, 0.0
+    for part in torch.split(beta, max(1, 2**26 // taps)):
+        m = model(x, defence, threat, part)
+        found = search(m, goal)
+        goal = replace(goal, floor=max(goal.floor, float(found.lower.max())))
+        upper.append(found.upper)
+        lower.append(found.lower)
+        cells, converged, steps = cells + found.cells, converged and found.converged, max(steps, found.steps)
+    return torch.cat(upper), torch.cat(lower), cells, converged, min(slack, _slack(m, goal.extent, steps))
+
+
+def _slack(m: Model, extent: float, steps: float) -> float:
+    """What float32 adds at most: at certification to P T_{β+γ} x, at inference to P T_β of what is handed over."""
+    if not math.isfinite(steps):
+        return math.inf
+    own = steepness_of(m.defender_tables, m.transform, extent)
+    handed_over = steps * steepness_by_steps(m.defender, m.transform, extent)
+    first, second = (inference_slack(m.defence, *m.size, m.channels, extent, s) for s in (own, handed_over))
+    return first + second

@@ -1,4 +1,6 @@
-"""The pieces of ε(β,γ,x) for one image and a batch of β: T_β as taps, its adjoint, P on the vignette, and a bound of ‖P T_β‖₂."""
+"""The pieces of ε(β,γ,x) for one image and a batch of β: T_β as taps, its adjoint, P on the vignette, and a bound of
+‖P T_β‖₂.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,15 @@ __all__ = ["Model", "absolute_norm", "model", "operator_norm"]
 class Model:
     """One image x [C,H,W] and B defender's parameters, float64 on one device.
 
-    n = H·W pixels; v = the pixels that the vignette keeps: P sees and returns nothing else. u(γ) = P(T_β T_γ x − T_{β+γ} x) is the error
-    without rounding.
+    n = H·W pixels; v = the pixels that the vignette keeps: P sees and returns nothing else. u(γ) = P(T_β T_γ x −
+    T_{β+γ} x) is the error without rounding.
     """
 
     x: Tensor
     defence: Defence
     threat: Threat
     transform: SpatialTransform
-    beta: Tensor  # [B]
+    beta: Tensor  # [B], the first component
     kept: Tensor  # [v] flat indices of the vignette's pixels
     y: Tensor  # [n] centred pixel coordinates
     x_: Tensor
@@ -44,6 +46,10 @@ class Model:
     attacker_tables: Tables
     defender_tables: Tables
     used: Tensor  # [n] bool: attacked pixels that some T_β reads
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return int(self.x.shape[1]), int(self.x.shape[2])
 
     @property
     def pixels(self) -> int:
@@ -79,7 +85,7 @@ class Model:
         return out.reshape(which.numel(), -1, count).transpose(1, 2)
 
     def push(self, which: Tensor, p: Tensor) -> Tensor:
-        """The adjoint of `pull`, T_β[which]ᵀ p: [t, F, v] → [t, F, n]. The taps lie sorted by the pixel that they read."""
+        """The adjoint of `pull`, T_β[which]ᵀ p: [t, F, v] → [t, F, n]. Its taps are sorted by the pixel they read."""
         tasks, count, kept = p.shape
         every = torch.arange(tasks, device=p.device)[:, None]
         out = embedding_bag(
@@ -105,7 +111,7 @@ class Model:
 
 
 def model(x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Model:
-    """The `Model` of x [C,H,W] and beta [B,1], both float64 on the device that computes."""
+    """The `Model` of x [C,H,W] and beta [B,d], both float64 on the device that computes."""
     transform = threat.transform
     assert isinstance(transform, SpatialTransform)
     height, width = x.shape[-2:]
@@ -113,44 +119,45 @@ def model(x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Model:
     y = (torch.arange(height, dtype=x.dtype, device=x.device) - (height - 1) / 2).repeat_interleave(width)
     x_ = (torch.arange(width, dtype=x.dtype, device=x.device) - (width - 1) / 2).repeat(height)
     defender, attacker = kernel(defence.interpolation), kernel(threat.interpolation)
-    source_y, source_x = transform.source([beta], y[kept], x_[kept])
+    source_y, source_x = transform.source([b[:, None] for b in beta.unbind(1)], y[kept], x_[kept])
     index, weight = taps(source_y, source_x, height, width, defender)
     used = torch.zeros(height * width, dtype=torch.bool, device=x.device)
     used[index[weight != 0]] = True
     order = torch.argsort(index.flatten(1), stable=True)
     sorted_index = index.flatten(1).gather(1, order)
     every = torch.arange(height * width, device=x.device).expand(beta.shape[0], -1).contiguous()
-    bands: list[Tensor | None] = [None, None]
-    if defence.preprocess.blur_sigma > 0 and defence.preprocess.blur_size > 1:
-        bands = [defence.preprocess.band(side).to(x) for side in (height, width)]
+    blurs = defence.preprocess.blur_sigma > 0 and defence.preprocess.blur_size > 1
+    band_y, band_x = (defence.preprocess.band(side).to(x) if blurs else None for side in (height, width))
     return Model(
         x, defence, threat, transform, beta[:, 0], kept, y, x_, index, weight,
-        order // index.shape[-1], weight.flatten(1).gather(1, order), torch.searchsorted(sorted_index, every), *bands,
-        defender, attacker, tables(x, attacker), tables(x, defender), used,
+        order // index.shape[-1], weight.flatten(1).gather(1, order), torch.searchsorted(sorted_index, every),
+        band_y, band_x, defender, attacker, tables(x, attacker), tables(x, defender), used,
     )  # fmt: skip
 
 
 def operator_norm(m: Model) -> Tensor:
     """A bound [B] of ‖P T_β‖₂: ‖K‖₂ ≤ √(‖K‖_1 ‖K‖_∞), the largest column times the largest row sum of |K|, K = P T_β.
 
-    K is formed in float32: an entry is a sum of products whose absolute values sum, over a row, to at most 4 (Σ|weights| ≤ 1.375² and P's row
-    sums ≤ 1), each with at most 4·side roundings; the sums of |entries| round at most n times. That is below 1e-3 up to 64 × 64 pixels,
-    for larger images the absolute values |P||T_β| are summed in float64 instead.
+    K is formed in float32 (float64 where products may use fewer digits): an entry is a sum of products whose absolute
+    values sum, over a row, to at most 4 (Σ|weights| ≤ 1.375² and P's row sums ≤ 1), each with at most 4·side
+    roundings; the sums of |entries| round at most n times. That is below 1e-3 up to 64 × 64 pixels; for larger images
+    the absolute values |P||T_β| are summed in float64 instead.
     """
     height, width = m.x.shape[1:]
     if m.pixels > 64 * 64:
         return absolute_norm(m)
-    keep = torch.zeros(m.pixels, device=m.x.device)
+    kind = m.x.dtype if m.x.is_cuda or torch.get_float32_matmul_precision() != "highest" else torch.float32
+    keep = torch.zeros(m.pixels, device=m.x.device, dtype=kind)
     keep[m.kept] = 1
     out = []
-    size = max(1, int((2**29 if m.x.is_cuda else 2**22) / m.pixels**2))
-    for index, weight in zip(m.index.split(size), m.weight.float().split(size), strict=True):
+    size = max(1, int((2**27 if m.x.is_cuda else 2**22) / m.pixels**2))
+    for index, weight in zip(torch.split(m.index, size), torch.split(m.weight.to(kind), size), strict=True):
         count = index.shape[0]
-        k = torch.zeros(count, m.pixels, m.pixels, device=m.x.device)
+        k = torch.zeros(count, m.pixels, m.pixels, device=m.x.device, dtype=kind)
         k[:, m.kept] = k[:, m.kept].scatter_add_(2, index, weight)
         if m.band_y is not None and m.band_x is not None:
-            k = m.band_y.float() @ k.reshape(count, height, width * m.pixels)
-            k = m.band_x.float() @ k.reshape(count * height, width, m.pixels)
+            k = m.band_y.to(kind) @ k.reshape(count, height, width * m.pixels)
+            k = m.band_x.to(kind) @ k.reshape(count * height, width, m.pixels)
         k = k.reshape(count, m.pixels, m.pixels).abs_().mul_(keep[:, None])
         out.append((k.sum(1).amax(1) * k.sum(2).amax(1)).sqrt())
     return torch.cat(out).to(m.x.dtype) + 1e-3

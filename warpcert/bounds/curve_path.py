@@ -1,16 +1,19 @@
-"""How an interpolated pixel moves along a path of one parameter: tables of an image's derivatives, and the remainder of a chord.
+"""How an interpolated pixel moves along a path of one parameter: tables of an image's derivatives, and the remainder
+of a chord.
 
-A pixel of T_γ x is f(s(γ)), f the interpolant of x and s(γ) its source point. f is a polynomial on each region (a unit square between
-four neighbouring pixel centres), f and s are continuous, s is smooth. On a cell of γ of width w a continuous, piecewise smooth function h
-equals the chord of its end values up to
+A pixel of T_γ x is f(s(γ)), f the interpolant of x and s(γ) its source point. f is a polynomial on each region (a
+unit square between four neighbouring pixel centres), f and s are continuous, s is smooth. On a cell of γ of width w a
+continuous, piecewise smooth function h equals the chord of its end values up to
 
     (w²/8)·sup|h''| + (w/4)·Σ|jumps of h'| ,
 
-because h(t) − chord(t) = −∫ G(t,τ) h''(τ) dτ with Green's function 0 ≤ G ≤ w/4, ∫G ≤ w²/8, and a jump of h' is an atom of h''.
+because h(t) − chord(t) = −∫ G(t,τ) h''(τ) dτ with Green's function 0 ≤ G ≤ w/4, ∫G ≤ w²/8, and a jump of h' is an
+atom of h''.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -25,10 +28,12 @@ COORDINATE_SLACK = 1e-9  # pixels; float64 source points of images up to 10⁵ p
 
 
 def bernstein(k: Kernel, order: int, device: torch.device) -> Tensor:
-    """Bernstein coefficients [2·reach, 4−order] of the order-th derivative on [0,1] of t ↦ k(t − i), i = 1−reach … reach.
+    """Bernstein coefficients [2·reach, 4−order] of the order-th derivative on [0,1] of t ↦ k(t − i), i = 1−reach …
+    reach.
 
-    On [0,1] each piece is a polynomial of degree ≤ 3: its monomial coefficients follow from four values, those of the derivative by
-    differentiation. A polynomial lies between its smallest and largest Bernstein coefficient, so do tensor products.
+    On [0,1] each piece is a polynomial of degree ≤ 3: its monomial coefficients follow from four values, those of the
+    derivative by differentiation. A polynomial lies between its smallest and largest Bernstein coefficient, so do
+    tensor products.
     """
     t = torch.linspace(0, 1, 4, dtype=torch.float64)
     taps = torch.arange(1 - k.reach, k.reach + 1, dtype=torch.float64)
@@ -37,24 +42,24 @@ def bernstein(k: Kernel, order: int, device: torch.device) -> Tensor:
     for _ in range(order):
         coefficient = coefficient[:, 1:] * torch.arange(1, coefficient.shape[1])
     degree = 3 - order
-    choose = [[1.0], [1, 1], [1, 2, 1], [1, 3, 3, 1]]
-    to_bernstein = torch.zeros(
-        degree + 1, degree + 1, dtype=torch.float64
-    )  # [power, b]: t^m = Σ_b C(b,m)/C(degree,m) B_b
+    to_bernstein = torch.zeros(degree + 1, degree + 1, dtype=torch.float64)  # t^m = Σ_b C(b,m)/C(degree,m) B_b
     for m in range(degree + 1):
         for b in range(m, degree + 1):
-            to_bernstein[m, b] = choose[b][m] / choose[degree][m]
-    return (coefficient @ to_bernstein).to(device)
+            to_bernstein[m, b] = math.comb(b, m) / math.comb(degree, m)
+    out: Tensor = coefficient @ to_bernstein
+    return out.to(device)
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Bounds of |derivatives| of the interpolant of one image on every region, and of the jumps of its gradient across grid lines.
+    """Bounds of |derivatives| of the interpolant of one image on every region, and of the jumps of its gradient
+    across grid lines.
 
-    Region (i, j) is [i, i+1] × [j, j+1] in pixel indices and is stored at [i + ring, j + ring]; the image is 0 outside, so an index
-    that leaves the ring may be clamped to it. slopes [R, 5, C]: |f_y|, |f_x|, |f_xy|, |f_yy|, |f_xx| per flat region (the last two
-    are left out, [R, 3, C], where they vanish). jump_y [R, C]: |jump of f_y| across the line y = i anywhere on the edge from (i, j) to
-    (i, j+1); jump_x likewise across x = j, on the edge from (i, j) to (i+1, j).
+    Region (i, j) is [i, i+1] × [j, j+1] in pixel indices and is stored at [i + ring, j + ring]; the image is 0
+    outside, so an index that leaves the ring may be clamped to it. slopes [R, 5, C]: |f_y|, |f_x|, |f_xy|, |f_yy|,
+    |f_xx| per flat region (the last two are left out, [R, 3, C], where they vanish). jump_y [R, C]: |jump of f_y|
+    across the line y = i anywhere on the edge from (i, j) to (i, j+1); jump_x likewise across x = j, on the edge from
+    (i, j) to (i+1, j).
     """
 
     height: int
@@ -72,10 +77,11 @@ class Tables:
 
 
 def tables(x: Tensor, k: Kernel) -> Tables:
-    """`Tables` of x [C,H,W] (float64): the largest |Bernstein coefficient| of each derivative, exact for the jumps of the bilinear kernel.
+    """`Tables` of x [C,H,W] (float64): the largest |Bernstein coefficient| of each derivative, exact for the jumps of
+    the bilinear kernel.
 
-    Cubic convolution is continuously differentiable and has no jumps. The hat has f_y(i+) − f_y(i−) = x[i+1] − 2x[i] + x[i−1] at a
-    column, linear between two columns, hence at most the larger of the two.
+    Cubic convolution is continuously differentiable and has no jumps. The hat has f_y(i+) − f_y(i−) = x[i+1] − 2x[i]
+    + x[i−1] at a column, linear between two columns, hence at most the larger of the two.
     """
     if k.derivative is None:
         raise ValueError(
@@ -110,7 +116,9 @@ def tables(x: Tensor, k: Kernel) -> Tables:
 
 @dataclass(frozen=True)
 class Span:
-    """Where a source point can be while γ crosses a cell, per cell and pixel [m, n]: its box, and the regions it can touch."""
+    """Where a source point can be while γ crosses a cell, per cell and pixel [m, n]: its box, and the regions it can
+    touch.
+    """
 
     y_low: Tensor
     y_high: Tensor
@@ -123,8 +131,9 @@ class Span:
 def span(transform: SpatialTransform, low: Tensor, high: Tensor, y: Tensor, x: Tensor, height: int, width: int) -> Span:
     """The `Span` of pixels (y, x) [n] over the cells [low, high] [m].
 
-    Rotation has s'' = −s and scaling s'' = s, with |s| largest at an end of the cell (constant, monotone): each coordinate stays within
-    (w²/8)·|s| of the chord of its ends. Cells must be so narrow that no point can touch three regions of a row or column.
+    Rotation has s'' = −s and scaling s'' = s, with |s| largest at an end of the cell (constant, monotone): each
+    coordinate stays within (w²/8)·|s| of the chord of its ends. Cells must be so narrow that no point can touch three
+    regions of a row or column.
     """
     if not isinstance(transform, (Rotation, Scaling)):
         raise ValueError(f"the curve bound knows the paths of rotation and scaling; got {transform.name}")
@@ -142,7 +151,9 @@ def span(transform: SpatialTransform, low: Tensor, high: Tensor, y: Tensor, x: T
 
 
 def _velocity(transform: SpatialTransform, s: Span) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Bounds of |s_y'|, |s_x'| and whether each can vanish, from rotation's s' = (s_x, −s_y) in (y, x) and scaling's s' = −s."""
+    """Bounds of |s_y'|, |s_x'| and whether each can vanish, from rotation's s' = (s_x, −s_y) in (y, x) and scaling's
+    s' = −s.
+    """
     size_y, size_x = torch.maximum(-s.y_low, s.y_high), torch.maximum(-s.x_low, s.x_high)
     turn_y, turn_x = (s.y_low <= 0) & (s.y_high >= 0), (s.x_low <= 0) & (s.x_high >= 0)
     if isinstance(transform, Rotation):
@@ -153,8 +164,9 @@ def _velocity(transform: SpatialTransform, s: Span) -> tuple[Tensor, Tensor, Ten
 def second_derivative(t: Tables, transform: SpatialTransform, s: Span) -> Tensor:
     """A bound [m, n, C] of |d²/dγ² f(s(γ))| inside the regions touched.
 
-    The second derivative is f_yy v_y² + 2 f_xy v_y v_x + f_xx v_x² + f_y a_y + f_x a_x with velocity v and acceleration a = ∓s; each
-    factor is replaced by the bound of its absolute value over the (at most four) regions and over the cell.
+    The second derivative is f_yy v_y² + 2 f_xy v_y v_x + f_xx v_x² + f_y a_y + f_x a_x with velocity v and
+    acceleration a = ∓s; each factor is replaced by the bound of its absolute value over the (at most four) regions
+    and over the cell.
     """
     v_y, v_x, _, _ = _velocity(transform, s)
     a_y, a_x = torch.maximum(-s.y_low, s.y_high), torch.maximum(-s.x_low, s.x_high)
@@ -168,9 +180,10 @@ def second_derivative(t: Tables, transform: SpatialTransform, s: Span) -> Tensor
 def jumps(t: Tables, transform: SpatialTransform, s: Span) -> Tensor:
     """A bound [m, n, C] of Σ|jumps of d/dγ f(s(γ))| in a cell.
 
-    f's gradient jumps only across grid lines, and only its component across the line. At most one line per axis can be crossed (see
-    `span`); once while that component of the velocity keeps its sign, at most twice when it can vanish once (the cells are far narrower
-    than the half-period of a rotation). Each crossing of y = i adds |jump of f_y|·|v_y|.
+    f's gradient jumps only across grid lines, and only its component across the line. At most one line per axis can
+    be crossed (see `span`); once while that component of the velocity keeps its sign, at most twice when it can
+    vanish once (the cells are far narrower than the half-period of a rotation). Each crossing of y = i adds |jump of
+    f_y|·|v_y|.
     """
     v_y, v_x, turn_y, turn_x = _velocity(transform, s)
     total = torch.zeros(*v_y.shape, t.jump_y.shape[1], dtype=v_y.dtype, device=v_y.device)

@@ -1,6 +1,10 @@
-"""The curve bound in its plainest form: no directions, no splitting. Looser and slower; kept to check the other against."""
+"""The curve bound in its plainest form: no directions, no splitting. Looser and slower; kept to check the other
+against.
+"""
 
 from __future__ import annotations
+
+import itertools
 
 import torch
 from torch import Tensor
@@ -21,10 +25,11 @@ def absolute_pull(m: Model, which: Tensor, images: Tensor) -> Tensor:
 
 
 def plain_bound(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, per_cell: int = 4) -> Tensor:
-    """sup_{γ∈Γ}‖ε(β,γ,x)‖₂ ≤ the value returned [B], for rotation and scaling; `per_cell` cells for each of the curve bound's first ones.
+    """sup_{γ∈Γ}‖ε(β,γ,x)‖₂ ≤ the value returned [B], for rotation and scaling; `per_cell` cells for each of the curve
+    bound's first ones.
 
-    With a = T_γ x, d = T_{β+γ} x and chords over a cell: ε = chord of u + P T_β(a − chord a) + P T_β(q(a) − a) − P(d − chord d), hence
-    ‖ε‖ ≤ max(‖u_0‖, ‖u_1‖) + ‖P(|T_β|(r_a + |q−id|) + r_d)‖.
+    With a = T_γ x, d = T_{β+γ} x and chords over a cell: ε = chord of u + P T_β(a − chord a) + P T_β(q(a) − a) − P(d
+    − chord d), hence ‖ε‖ ≤ max(‖u_0‖, ‖u_1‖) + ‖P(|T_β|(r_a + |q−id|) + r_d)‖.
     """
     x, beta = x.double(), beta.double()
     m = model(x, defence, threat, beta)
@@ -32,10 +37,10 @@ def plain_bound(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, per_c
     y, x_ = m.y[m.kept], m.x_[m.kept]
     every = torch.arange(beta.shape[0], device=x.device)
     worst = torch.zeros_like(m.beta)
-    doubt = float(value_error(m.transform, m.attacker, *x.shape[1:], extent).amax()) + SLACK
+    doubt = float(value_error(m.transform, m.attacker, *m.size, extent).amax()) + SLACK
     for start, stop, cells in first_cells(m):
         nodes = torch.linspace(start, stop, cells * per_cell + 1, dtype=x.dtype, device=x.device)
-        for low, high in zip(nodes[:-1], nodes[1:], strict=True):
+        for low, high in itertools.pairwise(nodes):
             pair = torch.stack((low, high))
             clean = m.attack(pair)  # [2, C, n]
             rest = chord_remainder(m.attacker_tables, m.transform, low[None], high[None], m.y, m.x_)[0]
@@ -49,4 +54,4 @@ def plain_bound(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, per_c
             blind = chord_remainder(m.defender_tables, m.transform, theta[:, 0], theta[:, 1], y, x_)
             slack = m.blur(absolute_pull(m, every, rest) + blind).flatten(1).norm(dim=-1)
             worst = torch.maximum(worst, size + slack)
-    return worst + 1e-9 + 2 * inference_slack(defence, *x.shape[1:], x.shape[0], extent)
+    return worst + 1e-9 + 2 * inference_slack(defence, *m.size, m.channels, extent)

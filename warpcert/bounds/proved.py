@@ -7,12 +7,13 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
+from warpcert.bounds.boxes import boxes_bound
 from warpcert.bounds.curve import curve_bound
 from warpcert.bounds.error import SupBound, Suprema
 from warpcert.certificate import Kind
 from warpcert.threat import Defence, Threat
 
-__all__ = ["Curve"]
+__all__ = ["Boxes", "Curve"]
 
 
 @final
@@ -32,3 +33,29 @@ class Curve(SupBound):
     def within(self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor, E: float) -> Tensor:
         r = curve_bound(x, defence, threat, beta, target=E, tightness=self.tightness, time_limit=self.time_limit)
         return r.upper.cpu()
+
+
+@final
+@dataclass(frozen=True)
+class Boxes(SupBound):
+    """Interval analysis with splitting, as in the paper: the baseline. Bilinear on both sides; loose and slow beside
+    `Curve`.
+
+    Nearest interpolation is refused: in float32 a rounded coordinate may pick another pixel than the exact one, so
+    no certificate can rest on it. `boxes_bound` itself bounds the exact pipelines for it.
+    """
+
+    tightness: float = 1.1
+    time_limit: float | None = None
+    name: ClassVar[str] = "interval"
+    kind: ClassVar[Kind] = Kind.PROVED
+
+    def __call__(self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Suprema:
+        for who, interpolation in (("attacker", threat.interpolation), ("defender", defence.interpolation)):
+            if interpolation != "bilinear":
+                raise ValueError(
+                    f"interval analysis is proved for bilinear interpolation, but the {who} uses {interpolation}; "
+                    "use --bound curve (bilinear, bicubic), or --bound sampled (anything, heuristic)"
+                )
+        r = boxes_bound(x, defence, threat, beta, tightness=self.tightness, time_limit=self.time_limit)
+        return Suprema(r.upper.cpu(), r.boxes, r.seconds)
