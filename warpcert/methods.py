@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 
+import torch
 from torch import Tensor
 
 from warpcert import stats
@@ -172,6 +173,10 @@ def exact(
     1), which stands for the rounding of logits.
     """
     check_fit(x, defence, threat)
+    if x.is_cuda and torch.backends.cudnn.allow_tf32 and slack < 0.01:
+        raise ValueError(
+            "TF32 convolutions err by more than the slack on logits: set torch.backends.cudnn.allow_tf32 = False"
+        )
     start = time.perf_counter()
     plain = defence.without_parameter_noise(0.0)
 

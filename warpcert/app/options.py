@@ -125,6 +125,7 @@ def device_of(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
+        torch.backends.cudnn.allow_tf32 = False  # certified and deployed classifier: one float32 function
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
     return device

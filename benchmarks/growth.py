@@ -1,0 +1,96 @@
+"""How the cost of the curve bound grows with Γ, image side and number of β: `python -m benchmarks.growth`.
+
+Writes growth.json and growth.png into --out. The image is a smooth random colour picture; the defence is that of the
+README. Interval boxes are timed beside it on the smallest case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from warpcert.bounds.boxes import boxes_bound
+from warpcert.bounds.curve import curve_bound
+from warpcert.threat import Defence, Threat
+from warpcert.transforms import Preprocess
+
+
+def picture(side: int, device: torch.device) -> Tensor:
+    """A smooth colour picture: random values at a tenth of the resolution, enlarged."""
+    coarse = torch.rand(1, 3, max(3, side // 6), max(3, side // 6), generator=torch.Generator().manual_seed(0))
+    fine = torch.nn.functional.interpolate(coarse, (side, side), mode="bilinear", align_corners=True)[0]
+    return (fine * 255).round().div(255).double().to(device)
+
+
+def measure(side: int, gamma: float, betas: int, device: torch.device, limit: float) -> dict[str, float | bool]:
+    preprocess = Preprocess("circle", 1, 1.5, 7)
+    defence = Defence.surface("rotation", 30, noise=0.15, interpolation="bicubic", preprocess=preprocess)
+    threat, x = Threat.surface("rotation", gamma), picture(side, device)
+    beta = defence.draw_beta(betas, torch.Generator().manual_seed(0)).to(device)
+    start = time.perf_counter()
+    r = curve_bound(x, defence, threat, beta, tightness=1.05, time_limit=limit)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    ratio = float(r.upper.max() / r.lower.max())
+    return {"side": side, "gamma": gamma, "betas": betas, "seconds": round(seconds, 3), "cells": r.cells,
+            "upper / found": round(ratio, 4), "converged": r.converged}  # fmt: skip
+
+
+def against_boxes(device: torch.device, limit: float) -> dict[str, float]:
+    """28×28, ±10°, 3 β, bilinear defender: cells and tightness of both in the same time limit."""
+    defence = Defence.surface(
+        "rotation", 30, noise=0.15, interpolation="bilinear", preprocess=Preprocess("circle", 1, 1.5, 7)
+    )
+    threat, x = Threat.surface("rotation", 10), picture(28, device)[:1]
+    beta = defence.draw_beta(3, torch.Generator().manual_seed(0)).to(device)
+    curve = curve_bound(x, defence, threat, beta, tightness=1.05)
+    boxes = boxes_bound(x, defence, threat, beta, tightness=1.05, time_limit=limit)
+    return {
+        "curve: upper / found": round(float(curve.upper.max() / curve.lower.max()), 4),
+        "curve: cells": curve.cells,
+        "curve: seconds": round(curve.seconds, 3),
+        "boxes: upper / found": round(float(boxes.upper.max() / curve.lower.max()), 4),
+        "boxes: cells": boxes.boxes,
+        "boxes: seconds": round(boxes.seconds, 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--limit", type=float, default=60, help="seconds per measurement")
+    parser.add_argument("--sides", type=int, nargs="+", default=[28, 32, 64, 128, 224])
+    parser.add_argument("--out", type=Path, default=Path("runs/growth"))
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    options.out.mkdir(parents=True, exist_ok=True)
+    measure(16, 5, 4, device, options.limit)  # warm up
+    series = {
+        "Γ± in degrees (32×32, 50 β)": [measure(32, g, 50, device, options.limit) for g in (5, 10, 30, 50)],
+        "β's (32×32, ±10°)": [measure(32, 10, b, device, options.limit) for b in (10, 50, 200, 500)],
+        "side in pixels (±10°, 10 β)": [measure(s, 10, 10, device, options.limit) for s in options.sides],
+    }
+    result = {"device": device.type, "series": series, "boxes": against_boxes(device, options.limit)}
+    (options.out / "growth.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    print(json.dumps(result, ensure_ascii=False, indent=1))
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    for axes, (name, rows), key in zip(figure.subplots(1, 3), series.items(), ("gamma", "betas", "side"), strict=True):
+        axes.loglog([r[key] for r in rows], [r["seconds"] for r in rows], "o-")
+        for r in rows:
+            if not r["converged"]:
+                axes.annotate("limit", (float(r[key]), float(r["seconds"])), fontsize=7)
+        axes.set_xlabel(name)
+        axes.set_ylabel("seconds per image")
+        axes.grid(alpha=0.3, which="both")
+    figure.savefig(options.out / "growth.png", dpi=130)
+
+
+if __name__ == "__main__":
+    main()
