@@ -97,6 +97,43 @@ def test_the_default_bound_is_proved(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["check", str(tmp_path)]) == 0
 
 
+def test_cover_and_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--count", "2", "--gamma", "3"]
+    assert main(["certify", "--method", "cover", *few, "--out", str(tmp_path / "cover")]) == 0
+    assert "with confidence" in capsys.readouterr().out
+    assert main(["certify", "--method", "exact", *few, "--out", str(tmp_path / "exact")]) == 0
+    assert "proved" in capsys.readouterr().out
+    for name in ("cover", "exact"):
+        assert main(["check", str(tmp_path / name)]) == 0
+        assert any(r["certificate"]["label"] == r["true_label"] for r in read_records(tmp_path / name))
+    assert main(["certify", "--method", "exact", "--unrounded", *few, "--out", str(tmp_path / "no")]) == 2
+    assert "8-bit" in capsys.readouterr().err
+
+
+def test_bounds_say_what_they_are_proved_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = [
+        "certify",
+        "--n",
+        "300",
+        "--betas",
+        "12",
+        "--windows",
+        "1",
+        "--count",
+        "1",
+        "--gamma",
+        "0.5",
+        "--alpha",
+        "0.2",
+    ]
+    bilinear = ["--bound", "interval", "--interpolation", "bilinear", "--time-limit", "5"]
+    assert main([*few, *bilinear, "--out", str(tmp_path / "a")]) == 0
+    assert main([*few, "--bound", "interval", "--out", str(tmp_path / "b")]) == 2
+    assert "--bound curve" in capsys.readouterr().err
+    assert main([*few, "--attacker", "nearest", "--out", str(tmp_path / "c")]) == 2
+    assert "nearest" in capsys.readouterr().err
+
+
 def test_calibrate_certify_and_predict_online(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """dist-d end to end with the sampled error (heuristic), and the refusal of another configuration."""
     file, more = tmp_path / "calibration.json", ["--gamma", "5", "--bound", "sampled"]

@@ -252,7 +252,8 @@ class Certificate:
             return f"HEURISTIC, not a proof: {claim}; nominal confidence {1 - self.alpha:g}."
         claim = claim[0].upper() + claim[1:]
         if self.exhausted:
-            return f"{claim}: proved, the classifier was asked about all {self.exhausted.images} possible images."
+            who = " if the attacker computes T exactly" if self.exhausted.scope == "exact" else ""
+            return f"{claim}: proved{who}, the classifier was asked about all {self.exhausted.images} possible images."
         scope = f", if it is one of the {self.share.share:.4g} of pictures with this error" if self.share else ""
         return f"{claim}, with confidence {1 - self.alpha:g}{scope}."
 

@@ -216,7 +216,7 @@ class Verdict:
     cliques: int
     bundles: int
     unresolved: int
-    smallest_margin: float
+    smallest_margin: float  # in units of max(1, largest |logit|), as the slack
     seconds_isolation: float
     seconds_classifier: float
 
@@ -282,12 +282,12 @@ class _Judge:
         own = _uint8(threat.transform.quantize(x))[None]
         self.label = int(classifier(own.float() / self.full).argmax()) if label is None else label
 
-    def _leads(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """By how much label leads, and by how much it must, [B] each."""
+    def _leads(self, image: Tensor) -> Tensor:
+        """By how much label leads, in units of max(1, largest |logit|) of the image, [B]."""
         with torch.inference_mode():
             logits = self.classifier(image.float() / self.full)
             others = logits.index_fill(1, torch.tensor(self.label, device=logits.device), -math.inf).amax(1)
-            return logits[:, self.label] - others, self.slack * logits.abs().amax(1).clamp_min(1)
+            return (logits[:, self.label] - others) / logits.abs().amax(1).clamp_min(1)
 
     def probe(self, count: int) -> bool:
         """Looks for a counterexample on a grid of γ: cheap, and most that exist are found."""
@@ -295,19 +295,19 @@ class _Judge:
         moved = self.threat.transform(self.x, grid, self.threat.interpolation)
         clear = ((255 * moved - 0.5) - (255 * moved - 0.5).round()).abs().flatten(1).amin(1) > 1e-8
         image = _uint8(self.threat.transform.quantize(moved))
-        lead, need = self._leads(image)
-        wrong = ((lead < -need) & clear).nonzero()[:1, 0].tolist()
+        lead = self._leads(image)
+        wrong = ((lead < -self.slack) & clear).nonzero()[:1, 0].tolist()
         return any(self._refutes(image[i], float(grid[i, 0])) for i in wrong)
 
     def rejects(self, image: Tensor, where: Tensor) -> bool:
         """Whether one of the images is a counterexample."""
-        lead, need = self._leads(image)
+        lead = self._leads(image)
         self.evaluated += lead.numel()
-        worst, smallest = torch.stack(((lead - need).min(), lead.min())).tolist()
+        smallest = float(lead.min())
         self.smallest = min(self.smallest, smallest)
-        if worst > 0:
+        if smallest > self.slack:
             return False
-        wrong = (lead < -need).nonzero()[:, 0]
+        wrong = (lead < -self.slack).nonzero()[:, 0]
         surely = (where[wrong, 1] > where[wrong, 0]).int().argsort(descending=True, stable=True)
         for i in wrong[surely][:16].tolist():
             gamma = self._witness(image[i], where[i])
@@ -329,8 +329,8 @@ class _Judge:
 
     def _refutes(self, image: Tensor, gamma: float) -> bool:
         """Asks once more about this image alone."""
-        lead, need = self._leads(image[None])
-        if bool(lead < -need):
+        lead = self._leads(image[None])
+        if bool(lead < -self.slack):
             self.gamma, self.image = gamma, image.clone()
             self.reason = f"f answers differently at {self.threat.transform.to_text(gamma)}"
         return self.gamma is not None
