@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench soundness clean
 
 demo: $(READY)
 	$(BIN)/warpcert certify --method cover --count 20 --out runs/demo
@@ -16,6 +16,9 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+soundness: $(READY)
+	$(BIN)/python -m benchmarks.soundness
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.foundation
