@@ -219,3 +219,19 @@ def test_exact_certificates_spend_no_alpha() -> None:
     assert replace(c, exhausted=replace(done, margin=1e-5)).reach is None
     with pytest.raises(ValueError, match="no α"):
         Certificate.from_dict(replace(c, alpha=0.01).to_dict())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"error": ErrorBound(0.2, 0.0, Kind.PROVED, "curve")},  # ρ = 0 that nothing paid for
+        {"error": ErrorBound(0.2, 0.0, Kind.PROVED, "curve", stated_rho=0.0)},  # … or that no calibration stated
+        {"error": replace(ERROR, bound="sampled")},  # sampled, yet called proved
+        {"classes": 1},
+        {"label": 12},
+    ],
+    ids=["free rho", "stated rho", "sampled", "classes", "label"],
+)
+def test_records_that_no_method_writes_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        Certificate.from_dict(certificate(**change).to_dict())

@@ -90,7 +90,7 @@ def test_every_attack_is_enumerated(name: str, shape: tuple[int, int, int], gene
 
 
 def test_every_attack_on_a_digit_is_enumerated(generator: torch.Generator) -> None:
-    x = load("mnist500").image(7)
+    x = load("mnist500").images[7].double() / 255
     threat = Threat.surface("rotation", 12)
     crossings = find_crossings(x, threat)
     gamma = torch.cat((threat.box.uniform(30_000, generator)[:, 0], torch.tensor([0.0, *threat.box.lower])))
@@ -98,6 +98,19 @@ def test_every_attack_on_a_digit_is_enumerated(generator: torch.Generator) -> No
     assert plan(crossings).unresolved == 0
     edges = crossings.upper[:: len(crossings) // 500]
     assert misses(crossings, x, threat, torch.cat((edges + 1e-9, edges - 1e-9))) == 0
+
+
+def test_an_attack_that_starts_from_rounded_floats_is_enumerated_too() -> None:
+    """k/255 in float32 is off by up to 3·10⁻⁸: float64 attacks on those numbers must be among the images."""
+    x = load("mnist500").image(7)[:, 4:24, 4:24].contiguous()
+    threat = Threat.surface("rotation", 6)
+    crossings = find_crossings(x, threat)
+    order = (crossings.lower[1:] - crossings.upper[:-1]).argsort()[:240]  # the closest neighbours
+    ends = (crossings.lower[order + 1], crossings.upper[order])
+    gamma = torch.cat((*ends, (ends[0] + ends[1]) / 2, (2 * ends[0] + ends[1]) / 3))
+    assert misses(crossings, x.double(), threat, gamma) == 0
+    exact = find_crossings((255 * x).round().to(torch.uint8), threat)
+    assert float((crossings.upper - crossings.lower).median()) > 10 * float((exact.upper - exact.lower).median())
 
 
 def exact_levels(x: Tensor, key: str, t: Fraction) -> list[tuple[int, bool]]:

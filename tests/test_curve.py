@@ -325,7 +325,7 @@ def test_a_target_settles_early() -> None:
     middle = 1.02 * float(full.lower.median())
     decided = curve_bound(x, defence, threat, beta, target=middle, tightness=1.001)
     assert decided.converged
-    assert bool(((decided.upper <= middle) | (1.01 * decided.lower > middle)).all())
+    assert bool(((decided.upper <= middle) | (1.03 * decided.lower > middle)).all())
     assert bool((attack(x, defence, threat, beta) <= decided.upper).all())
 
 
@@ -392,7 +392,8 @@ def test_no_attack_beats_translation_and_values(which: int) -> None:
     assert bool((found <= result.upper).all()), (found / result.upper).max()
     assert bool((result.lower <= result.upper).all())
     if name != "translation" or (interpolation == "bilinear" and not quantized):
-        slack = 2 * inference_slack(defence, 9, 10, x.shape[0], float(beta.abs().max()) + max(threat.box.upper))
+        times = 2 if quantized else 3  # an attacker who does not round errs in float32, too
+        slack = times * inference_slack(defence, 9, 10, x.shape[0], float(beta.abs().max()) + max(threat.box.upper))
         assert float(result.upper.max()) <= 1.05 * float(torch.maximum(found, result.lower).max()) + slack + 1e-6
 
 

@@ -252,7 +252,9 @@ class Certificate:
             return f"HEURISTIC, not a proof: {claim}; nominal confidence {1 - self.alpha:g}."
         claim = claim[0].upper() + claim[1:]
         if self.exhausted:
-            who = " if the attacker computes T exactly" if self.exhausted.scope == "exact" else ""
+            who = (
+                " if the attacker computes T exactly from the 8-bit picture" if self.exhausted.scope == "exact" else ""
+            )
             return f"{claim}: proved{who}, the classifier was asked about all {self.exhausted.images} possible images."
         scope = f", if it is one of the {self.share.share:.4g} of pictures with this error" if self.share else ""
         return f"{claim}, with confidence {1 - self.alpha:g}{scope}."
@@ -320,12 +322,25 @@ class Certificate:
                 "ledger": tuple((purpose, amount) for purpose, amount in body["ledger"]),
             }
         )
+        certificate._check_consistency()
         certificate._check_alpha()
         redone = certificate.to_dict()["derived"]
         for name in redone.keys() | stored.keys():
             if not _same(redone.get(name), stored.get(name)):
                 raise ValueError(f"{name} is {stored.get(name)!r}, but the counts give {redone.get(name)!r}")
         return certificate
+
+    def _check_consistency(self) -> None:
+        """Refuses what no method can have written."""
+        e = self.error
+        if self.classes < 2 or not -1 <= self.label < self.classes:
+            raise ValueError(f"label {self.label} and {self.classes} classes do not go together")
+        if e.kind is not Kind.HEURISTIC and e.bound in ("none", "sampled"):
+            raise ValueError(f"an error bound that was {e.bound} is heuristic, not {e.kind}")
+        if (e.stated_rho is None) != (self.share is None):
+            raise ValueError("a stated ρ belongs to a calibration, and a calibration states ρ")
+        if self.form in ("joint", "nested", "attacked") and self.share is None and not (e.betas and e.alpha):
+            raise ValueError(f"a {self.form} certificate needs ρ from β's that were drawn, and pays for it")
 
     def _check_alpha(self) -> None:
         if self.form == "exact":

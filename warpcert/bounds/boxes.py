@@ -125,6 +125,8 @@ def boxes_bound(
         given = box_image(x, transform, attacker, low, high)
         if threat.quantized:
             given = Interval(transform.quantize(given.low - doubt), transform.quantize(given.high + doubt))
+        else:
+            given = Interval(given.low - doubt, given.high + doubt)
         back = pulled(given, transform, beta[b], defender)
         shifted = outward(low + beta[b], high + beta[b])
         error = back - box_image(x, transform, defender, shifted.low, shifted.high)

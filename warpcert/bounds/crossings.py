@@ -83,13 +83,20 @@ def levels(x: Tensor) -> tuple[Tensor, bool]:
 
 
 def find_crossings(x: Tensor, threat: Threat, tolerance: float = 1e-12) -> Crossings:
-    """All events of x [C,H,W] for γ ∈ Γ, on x's device; tolerance 1e-12 holds for attackers who compute in float64."""
+    """All events of x [C,H,W] for γ ∈ Γ, on x's device; tolerance 1e-12 holds for attackers who compute in float64.
+
+    Of an 8-bit picture that came as floats the levels are meant; an attacker who starts from those floats is covered
+    too: how far they are from the levels (3·10⁻⁸ in float32), grown as T makes it grow, is added to the tolerance.
+    """
     if x.dim() != 3:
         raise ValueError(f"x must have shape [C,H,W]; got {list(x.shape)}")
     if not 0 <= tolerance < 0.1 / 255:
         raise ValueError(f"tolerance must lie in [0, {0.1 / 255:.1e}), a tenth of a level; got {tolerance}")
     value, whole = levels(x)
     path, first, last = _path(value, threat), threat.box.lower[0], threat.box.upper[0]
+    if whole and x.dtype != torch.uint8:
+        away = float((x.double() - value / 255).abs().max()) if x.numel() else 0.0
+        tolerance += 1.01 * away * (math.exp(max(0.0, last)) if isinstance(threat.transform, Contrast) else 1.0)
     slack = 255 * 64 * 2.0**-53 * sum(x.shape[1:])
     found: list[_Events] = []
     for interval in _intervals(path, torch.arange(x.numel(), device=x.device), first, last):

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from warpcert.bounds.curve_cells import Search, search
-from warpcert.bounds.curve_float import inference_slack, steepness_by_steps, steepness_of
+from warpcert.bounds.curve_float import inference_slack, steepness_by_steps, steepness_of, value_error
 from warpcert.bounds.curve_model import Model, model
 from warpcert.bounds.curve_plane import plane_search
 from warpcert.bounds.curve_values import value_search
 from warpcert.threat import Defence, Threat
-from warpcert.transforms import Rotation, Scaling, Translation
+from warpcert.transforms import Rotation, Scaling, SpatialTransform, Translation
 from warpcert.transforms.kernels import kernel
 
 __all__ = ["CurveResult", "curve_bound", "inference_slack"]
@@ -67,6 +67,10 @@ def curve_bound(
         raise ValueError(f"x must be one image [C,H,W] in [0,1] (or sound [C,L] in [−1,1]); got {list(x.shape)}")
     if not tightness > 1:
         raise ValueError(f"tightness must exceed 1; got {tightness}")
+    if x.dim() == 3 and not bool(defence.preprocess.mask(x.shape[1], x.shape[2]).any()):
+        raise ValueError(
+            f"the vignette leaves no pixel of an image of {x.shape[1]}×{x.shape[2]}; choose a smaller margin"
+        )
     place = torch.device(device) if device is not None else x.device
     x, beta = x.to(place, torch.float64), beta.to(place, torch.float64)
     extent = float(beta.abs().max()) + max(map(abs, (*threat.box.lower, *threat.box.upper)))
@@ -79,7 +83,24 @@ def curve_bound(
     else:
         find = plane_search if isinstance(threat.transform, Translation) else value_search
         upper, lower, cells, converged = find(x, defence, threat, beta, tightness, deadline, extent)
+    slack += _unclipped(x, defence, threat, extent, slack)
     return CurveResult(upper + slack, lower, cells, time.perf_counter() - start, converged)
+
+
+def _unclipped(x: Tensor, defence: Defence, threat: Threat, extent: float, slack: float) -> float:
+    """What float32 adds more if the attacker does not round.
+
+    Rounding encloses the attacker's arithmetic; without it, his errors |e| ≤ value_error pass T_β, which makes at most
+    (1 + 2·overshoot)·max|e| of them per pixel (a pointwise T_β: e^{|β|}·max|e|). His image may also leave [0,1] by his
+    overshoot, which enlarges the defender's own errors as much.
+    """
+    if threat.quantized:
+        return 0.0
+    attacker, defender = kernel(threat.interpolation), kernel(defence.interpolation)
+    spatial = isinstance(threat.transform, SpatialTransform)
+    gain = 1 + 2 * defender.overshoot if spatial else math.exp(extent)
+    worst = float(value_error(threat.transform, attacker, x.shape[-2], x.shape[-1], extent).amax())
+    return gain * worst * math.sqrt(x.numel()) + (2 * attacker.overshoot * slack if spatial else 0.0)
 
 
 def _in_groups(

@@ -96,7 +96,7 @@ def search(m: Model, goal: Search) -> Found:
     Before any cell is bounded, the largest possible difference of two images is a bound of everything (P does not
     enlarge it).
     """
-    trivial = (1 + 2 * m.defender.overshoot) * math.sqrt(m.channels * m.kept.numel())
+    trivial = m.trivial
     state = _State(m, goal, torch.zeros_like(m.beta), torch.zeros_like(m.beta), absolute_norm(m))
     segments = first_cells(m)
     state.probe(segments)

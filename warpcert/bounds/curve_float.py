@@ -54,8 +54,9 @@ def value_error(transform: Transform, k: Kernel, height: int, width: int, extent
     """A bound [H,W] of |T_θ x in float32 − exact| for images in [0,1] and |θ| ≤ extent.
 
     A misplaced source point changes the interpolant by at most `gradient` per axis and pixel. Weights: a cubic of the
-    offset, whose own roundings are inside the coordinate error; each of the (2·reach)² products of two weights (at
-    most 8u each, relative to Σ|k| ≤ 1.375 per axis) and the sums of 2·reach terms, twice: (16 + 4·reach)u·1.375².
+    offset by Horner's rule, with intermediate values up to 4.5: at most 26u for each cubic weight, 2u for each hat. A
+    value is a sum of (2·reach)² products of two weights, each off by the error of one times the other, twice, and by
+    its own roundings: below 2·4·26u + 16u < 110u·(1 + 2·overshoot) for a cubic, below 24u for the hat.
     Pointwise: one rounded parameter, one exp, one operation.
     """
     if isinstance(transform, PointwiseTransform):
@@ -63,7 +64,7 @@ def value_error(transform: Transform, k: Kernel, height: int, width: int, extent
     assert isinstance(transform, SpatialTransform)
     if k.gradient is None:
         raise ValueError(f"{k.name} jumps: a rounded coordinate can change its value by 1, so no slack is enough")
-    arithmetic = (16 + 4 * k.reach) * UNIT * (1 + 2 * k.overshoot)
+    arithmetic = (24 if k.reach == 1 else 120) * UNIT * (1 + 2 * k.overshoot)
     return 2 * k.gradient * coordinate_error(transform, height, width, extent) + arithmetic
 
 

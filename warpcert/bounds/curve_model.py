@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -58,6 +59,18 @@ class Model:
     @property
     def channels(self) -> int:
         return self.x.shape[0]
+
+    @property
+    def trivial(self) -> float:
+        """‖ε‖₂ ≤ this whatever γ: what holds before anything was computed.
+
+        Weights sum to 1 and their absolute values to at most 1 + 2o per pixel (o: overshoot), so from values in ½ ± h
+        they make values in ½ ± h(1 + 2o). The attacked image has h = ½, or ½ + o_att if it is not clipped; T_β makes
+        (½ + o_att)(1 + 2o_def) of that, T_{β+γ} x has ½(1 + 2o_def): together (1 + o_att)(1 + 2o_def) per pixel. P
+        does not enlarge ℓ2 norms.
+        """
+        attacker = 0.0 if self.threat.quantized else self.attacker.overshoot
+        return (1 + attacker) * (1 + 2 * self.defender.overshoot) * math.sqrt(self.channels * self.kept.numel())
 
     def attack(self, gamma: Tensor) -> Tensor:
         """T_γ x, not rounded: [...] → [..., C, n]."""

@@ -59,7 +59,7 @@ def plane_search(
     to_control = control(degree).to(x)
     box = _box(m, extent)
     rounding = _rounding(m, box)
-    upper = torch.full_like(beta[:, 0], (1 + 2 * m.defender.overshoot) * math.sqrt(m.channels * m.kept.numel()))
+    upper = torch.full_like(beta[:, 0], m.trivial)
     lower = torch.zeros_like(upper)
     nodes = 0
     axes = [axis_cuts(threat.box.lower[i], threat.box.upper[i], beta[:, i]) for i in (0, 1)]
