@@ -162,9 +162,10 @@ def model_path(name: str) -> Path:
 def _defence(args: argparse.Namespace, extra: dict[str, Any]) -> Defence:
     """The model's own defence with what the arguments override."""
     stored = Defence.from_dict(extra["defence"]) if "defence" in extra else None
+    unsmoothed = getattr(args, "method", "") in ("cover", "exact")  # these use no parameter noise
     if args.transform and (stored is None or stored.transform.name != args.transform):
         transform = transforms.get(args.transform)
-        if args.sigma is None or args.noise is None:
+        if not unsmoothed and (args.sigma is None or args.noise is None):
             raise ValueError(f"the model was not trained for {transform.name}: say --sigma and --noise")
     elif stored is None:
         raise ValueError("the model carries no defence: say --transform, --gamma, --sigma and --noise")
@@ -181,8 +182,7 @@ def _defence(args: argparse.Namespace, extra: dict[str, Any]) -> Defence:
         values = args.sigma * transform.dim if len(args.sigma) == 1 else args.sigma
         sigma = tuple(transform.internal(s) for s in values)
     else:
-        assert stored is not None
-        sigma = stored.sigma_param
+        sigma = stored.sigma_param if stored and stored.transform == transform else (0.0,) * transform.dim
     noise = args.noise if args.noise is not None else stored.sigma_noise if stored else 0.0
     interpolation = args.interpolation or (stored.interpolation if stored else "bicubic")
     return Defence(transform, sigma, noise, interpolation, preprocess)
