@@ -104,15 +104,16 @@ def sequential(device: torch.device, pairs: int = 120) -> dict[str, float]:
 def memory() -> dict[str, float]:
     """Peak memory above the loaded model at n = 100 000 on a 3×32×32 image, in a process of its own."""
     code = (
-        "import resource, torch, warpcert as wc\n"
+        "import torch, warpcert as wc\n"
         "from warpcert.learn.models import ModelConfig, build, channels_last, fused\n"
         "f = channels_last(fused(build(ModelConfig((3, 32, 32), 10, width=32))))\n"
         "x = torch.rand(3, 32, 32)\n"
         "d, t = wc.Defence.surface('rotation', 10, noise=0.25), wc.Threat.surface('rotation', 10)\n"
         "with torch.no_grad(): f(x[None])\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "def kb(name): return [line.split()[1] for line in open('/proc/self/status') if line.startswith(name)][0]\n"
+        "before = kb('VmRSS')\n"
         "wc.base_spt(f, x, d, t, wc.Sampling(n=100_000, seed=0))\n"
-        "print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        "print(before, kb('VmHWM'))\n"
     )
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     before, after = map(int, out.split())

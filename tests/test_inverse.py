@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -16,11 +17,15 @@ from warpcert.bounds.inverse import interval_inverse, surviving
 from warpcert.interval import Interval
 from warpcert.learn.data import load
 from warpcert.threat import Threat
-from warpcert.transforms import Box, Rotation, SpatialTransform, Translation
+from warpcert.transforms import Box, Rotation, Scaling, SpatialTransform, Translation
 
 torch.set_num_threads(1)
 DIGITS = load("mnist500")
-EVERYWHERE = {"rotation": Box((-4.0,), (4.0,)), "translation": Box((-12.0, -12.0), (12.0, 12.0))}
+EVERYWHERE = {
+    "rotation": Box((-4.0,), (4.0,)),
+    "scaling": Box((-0.7,), (0.7,)),
+    "translation": Box((-12.0, -12.0), (12.0, 12.0)),
+}
 
 
 def picture(kind: str, shape: tuple[int, int, int], generator: torch.Generator) -> Tensor:
@@ -45,7 +50,7 @@ def holds(x: Tensor, x_attacked: Tensor, threat: Threat, low: Tensor, high: Tens
 
 @settings(max_examples=150)
 @given(
-    transform=st.sampled_from([Rotation(), Translation()]),
+    transform=st.sampled_from([Rotation(), Translation(), Scaling()]),
     kind=st.sampled_from(["noise", "binary", "saturated", "checkerboard", "white", "digit"]),
     shape=st.tuples(st.sampled_from([1, 3]), st.integers(1, 9), st.integers(1, 9)),
     width=st.sampled_from([0.0, 1e-9, 1e-4, 1e-3, 0.01, 0.1, 0.5]),
@@ -70,7 +75,7 @@ def test_the_original_is_inside(
     threat = Threat(transform, EVERYWHERE[transform.name], quantized=quantized)
     x = picture(kind, shape, generator)
     gamma = reach * threat.box.uniform(1, generator)
-    if seed % 3 == 0:  # on the grid: shifts by whole pixels, quarter turns
+    if seed % 3 == 0 and transform != Scaling():  # on the grid: shifts by whole pixels, quarter turns
         unit = math.pi / 2 if transform.dim == 1 else 1.0
         gamma = (gamma / unit).round() * unit
     if single:
@@ -127,7 +132,7 @@ def test_refinement_only_shrinks(transform: SpatialTransform, generator: torch.G
     gamma = torch.full((1, transform.dim), 0.3, dtype=torch.float64)
     x_attacked = threat.attacked(x, gamma)[0]
     steps = [interval_inverse(x_attacked, threat, gamma - 1e-3, gamma + 2e-3, refinements=k) for k in (0, 1, 2, 5)]
-    for before, after in zip(steps, steps[1:], strict=False):
+    for before, after in itertools.pairwise(steps):
         assert bool((before.low <= after.low).all()) and bool((after.high <= before.high).all())
     first, last = (float((s.high - s.low).mean()) for s in (steps[0], steps[-1]))
     assert last < 0.8 * first
@@ -153,9 +158,9 @@ def test_far_shifts_are_excluded() -> None:
     threat = Threat.surface("translation", 1)
     x = DIGITS.image(3)
     gamma = torch.tensor([[0.63, -0.41]], dtype=torch.float64)
-    low, high, found = surviving(threat.attacked(x, gamma)[0], threat, 10)
+    low, high, found = surviving(threat.attacked(x, gamma)[0], threat, 20)
     inside = ((low <= gamma) & (gamma <= high)).all(1)
-    assert int(inside.sum()) == 1 and len(low) < 40
+    assert int(inside.sum()) == 1 and len(low) < 100  # of 400; shifts by about whole pixels are hard to tell
     assert bool(((found.low <= x) & (x <= found.high))[inside].all())
 
 
@@ -186,13 +191,18 @@ def test_without_the_rounding_the_original_is_lost(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("kept", ["first", "last"])
 def test_without_one_region_the_original_is_lost(monkeypatch: pytest.MonkeyPatch, kept: str) -> None:
-    x, x_attacked, threat, gamma = attacked_noise()
-    low, high = gamma - 0.02, gamma + 0.02
+    """Source points from 0.2 px on one side of a grid line, where the true ones lie, to 0.05 px on the other."""
+    x = torch.rand(1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    threat = Threat.surface("translation", 1)
+    low, high = torch.tensor([[[-0.05, 0.0]], [[0.2, 0.0]]], dtype=torch.float64)
+    if kept == "first":
+        low, high = -high, -low
+    x_attacked = threat.attacked(x, high if kept == "last" else low)[0]
     assert holds(x, x_attacked, threat, low, high)
 
     def stops(s: Interval) -> Tensor:
         line = torch.minimum(s.low.ceil(), s.high)
-        first, last = (s.low, line) if kept == "first" else (torch.where(line < s.high, line, s.low), s.high)
+        first, last = (s.low, line) if kept == "first" else (line, s.high)
         return torch.stack((first, last, last), 1)
 
     monkeypatch.setattr(inverse, "_stops", stops)

@@ -43,10 +43,11 @@ class Inverse:
 def interval_inverse(
     x_attacked: Tensor, threat: Threat, low: Tensor, high: Tensor, *, refinements: int = 10
 ) -> Inverse:
-    """Every x ∈ [0,1]^(C,H,W) with x' = q(T_γ x) for a γ in the box [low, high][j] lies in the intervals j of the result
-    (float64, on the device of x'); if no such x exists at all, `possible[j]` may be False, otherwise it is True.
+    """Every x ∈ [0,1]^(C,H,W) with x' = q(T_γ x) for a γ in box j lies in the intervals j of the result; possible[j] is
+    False only if there is no such x.
 
-    x_attacked [C,H,W], low and high [m,d]; bilinear attacker, in float32 or better; x = 0 outside the frame.
+    x_attacked [C,H,W], low and high [m,d]; bilinear attacker, in float32 or better; x = 0 outside the frame. Computed
+    in float64 on the device of x'.
 
     *One equation.* The pixel p' of x' has its source points in a rectangle S, by interval arithmetic, and there the
     interpolant takes a value v ∈ [x'−½/255, x'+½/255] ∩ [0,1], widened by the attacker's float32 error. Take a pixel
@@ -76,8 +77,8 @@ def interval_inverse(
     *Border.* The pixels outside the frame are unknowns like the others, with the interval [0,0]. One ring of them is
     enough: further ones are folded onto it, as all are 0.
 
-    *Emptiness.* An interval that became empty leaves x no value. The forward check, B over S against v, finds no
-    more: if B(u) < v₋ on all of S, the first inequality already puts x_k above u_k.
+    *Emptiness.* An interval that became empty leaves x no value. A forward check, B over S against v, finds no more
+    where such a k exists: if B(u) < v₋ on all of S, the first inequality already puts x_k above u_k.
 
     *Rounding.* S is rounded outwards. Differences of stops and grid lines, weights and B err by less than 1e-14, which
     moves the quotients by less than SLACK/w as long as w > FAINT and they are of size 1 at most; larger ones bind
@@ -106,8 +107,7 @@ def interval_inverse(
     extent = max(low.abs().amax().item(), high.abs().amax().item()) if count else 0.0
     value = _values(x, threat, transform, extent)
     (row, rows), (column, columns) = (
-        _axis(s, side)
-        for s, side in zip(_sources(transform, low, high, height, width), (height, width), strict=True)
+        _axis(s, side) for s, side in zip(_sources(transform, low, high, height, width), (height, width), strict=True)
     )
     index = row[:, :, None] * (width + 2) + column[:, None]  # [m,3,3,N]
     ring = torch.nn.functional.pad(torch.ones_like(x), (1, 1, 1, 1)).flatten(1)
@@ -121,13 +121,12 @@ def interval_inverse(
         part = _narrowed(part, value, index[alive], rows[alive], columns[alive])
         known.low[alive], known.high[alive] = part.low, part.high
         possible[alive] = (part.low <= part.high).flatten(1).all(1)
-    least, most = (end.unflatten(2, (height + 2, width + 2))[..., 1:-1, 1:-1] for end in (known.low, known.high))
+    shape = (count, x.shape[0], height + 2, width + 2)
+    least, most = (end.reshape(shape)[..., 1:-1, 1:-1] for end in (known.low, known.high))
     return Inverse(least, most, possible)
 
 
-def surviving(
-    x_attacked: Tensor, threat: Threat, cells: int, refinements: int = 10
-) -> tuple[Tensor, Tensor, Inverse]:
+def surviving(x_attacked: Tensor, threat: Threat, cells: int, refinements: int = 10) -> tuple[Tensor, Tensor, Inverse]:
     """Boxes low, high [k,d] and their inverses: if x' = q(T_γ x) with γ ∈ Γ, then γ lies in one of the boxes and x in
     its intervals.
 
@@ -139,7 +138,7 @@ def surviving(
     high = torch.cartesian_prod(*(e[1:] for e in axes)).reshape(-1, len(axes))
     room = max(1, ROOM // x_attacked.numel())
     parts = []
-    for a, b in zip(low.split(room), high.split(room), strict=True):
+    for a, b in zip(torch.split(low, room), torch.split(high, room), strict=True):
         found = interval_inverse(x_attacked, threat, a, b, refinements=refinements)
         kept = found.possible
         parts.append((a[kept], b[kept], found.low[kept], found.high[kept], kept[kept]))
@@ -164,7 +163,7 @@ def _values(x: Tensor, threat: Threat, transform: SpatialTransform, extent: floa
     """T_γ x, as a real number, lies here [C,N] if the attacker handed over x: rounding, then the float32 error of T and
     q, then [0,1].
     """
-    doubt = value_error(transform, kernel(threat.interpolation), *x.shape[1:], extent).to(x) + 4 * UNIT
+    doubt = value_error(transform, kernel(threat.interpolation), x.shape[1], x.shape[2], extent).to(x) + 4 * UNIT
     if threat.quantized:
         levels = round(1 / transform.step)
         exact = (x * levels).round()
@@ -208,7 +207,7 @@ def _narrowed(known: Interval, value: Interval, index: Tensor, rows: Tensor, col
     wide = index.flatten(1)[:, None].expand(-1, channels, -1)
 
     def at_stops(end: Tensor) -> tuple[Tensor, Tensor]:
-        near = end.gather(2, wide).unflatten(2, index.shape[1:])  # [m,C,3,3,N]
+        near = end.gather(2, wide).reshape(*end.shape[:2], *index.shape[1:])  # [m,C,3,3,N]
         lines = (rows[:, None, :, :, None] * near[:, :, None]).sum(3)  # [m,C,stop,pixel,N]
         return near, (columns[:, None, None] * lines[:, :, :, None]).sum(4).flatten(2, 3)  # [m,C,9,N]
 
