@@ -110,7 +110,9 @@ def test_translation_has_windows_in_the_plane() -> None:
 
     defence = wc.Defence.surface("translation", 0.5, noise=1.0, preprocess=wc.Preprocess("rectangle", 1))
     threat = wc.Threat.surface("translation", 0.5)
-    c = wc.dist_spt_x(bright_centre, x, defence, threat, wc.Sampling(n=4000, windows=2, seed=0), betas=100)
+    c = wc.dist_spt_x(
+        bright_centre, x, defence, threat, wc.Sampling(n=4000, windows=2, seed=0), sup=Sampled(), betas=100
+    )
     assert len(c.windows) == 4 and c.label == 1 and c.reach is not None
     assert "px × ±" in str(c)
 

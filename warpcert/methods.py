@@ -20,7 +20,7 @@ from warpcert.bounds.calibration import Calibration
 from warpcert.bounds.cover import cover_windows
 from warpcert.bounds.error import SupBound, bound_error, guess_and_test
 from warpcert.bounds.exact import verify
-from warpcert.bounds.sampled import Sampled
+from warpcert.bounds.proved import Curve
 from warpcert.certificate import ABSTAIN, NO_ERROR, Certificate, ErrorBound, Exhausted, Kind
 from warpcert.smoothing.covering import Covering
 from warpcert.smoothing.inner import Inner
@@ -56,7 +56,7 @@ def dist_spt_x(
     threat: Threat,
     sampling: Sampling = Sampling(),
     *,
-    sup: SupBound = Sampled(),
+    sup: SupBound = Curve(),
     betas: int = 500,
     rank: int = 0,
     guessed: bool = False,
