@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from warpcert import ABSTAIN, Box, Certificate, Defence, ErrorBound, Kind, Threat, stats
-from warpcert.certificate import Exhausted, Window, seal
+from warpcert.certificate import Exhausted, Window
+from warpcert.sealed import seal
 
 DEFENCE = Defence.surface("rotation", 30, noise=0.15)
 THREAT = Threat.surface("rotation", 50)

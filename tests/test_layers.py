@@ -11,7 +11,7 @@ import warpcert
 
 PACKAGE = Path(warpcert.__file__).parent
 LAYERS = [
-    {"stats", "radius", "interval", "version"},
+    {"stats", "radius", "interval", "sealed", "version"},
     {"transforms"},
     {"threat", "region"},
     {"certificate"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
@@ -12,6 +13,7 @@ from torch import Tensor
 import warpcert as wc
 from warpcert.smoothing.joint import add_noise, batch_size, views, votes
 from warpcert.smoothing.nested import robust_votes
+from warpcert.smoothing.sequential import run_tests
 
 SIGMA, NOISE, SIDE = 0.1, 0.2, 4
 DEFENCE = wc.Defence(wc.Brightness(), (SIGMA,), NOISE)
@@ -152,6 +154,32 @@ def test_bad_images_are_refused(x: Tensor, words: str, generator: torch.Generato
 def test_bad_classifiers_are_refused(f: wc.smoothing.joint.Classifier, words: str, generator: torch.Generator) -> None:
     with pytest.raises(ValueError, match=words):
         wc.predict(f, DEFENCE, grey(0.5), generator=generator)
+
+
+def test_training_mode_and_numpy_are_refused_and_float64_is_taken() -> None:
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(SIDE * SIDE, 2))
+    with pytest.raises(ValueError, match=r"eval\(\)"):
+        wc.predict(net.train(), DEFENCE, grey(0.5))
+    with pytest.raises(ValueError, match="torch tensor"):
+        wc.predict(brighter, DEFENCE, grey(0.5).numpy())  # type: ignore[arg-type]
+    assert sum(wc.predict(net.eval(), DEFENCE, grey(0.9).double(), n=50).counts) == 50
+
+
+def test_a_rejection_spares_what_comes_before(generator: torch.Generator) -> None:
+    """The first image sure, the second refuted: with stop_at_rejection the first is still decided."""
+    batch = torch.tensor([0.56, 0.3, 0.9]).reshape(-1, 1, 1, 1).expand(-1, 1, SIDE, SIDE)
+    tests = run_tests(
+        brighter,
+        batch,
+        1,
+        np.full(3, 0.8),
+        sigma=NOISE,
+        alpha=1e-6,
+        cap=10_000,
+        generator=generator,
+        stop_at_rejection=True,
+    )
+    assert tests.accepted.tolist()[:2] == [True, False]
 
 
 def test_no_noise_adds_nothing(generator: torch.Generator) -> None:

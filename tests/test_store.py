@@ -48,6 +48,24 @@ def test_other_arguments_are_refused_and_lose_nothing(tmp_path: Path) -> None:
     assert len(list(read_records(tmp_path))) == 2
 
 
+def test_a_run_that_wrote_nothing_leaves_the_folder_free(tmp_path: Path) -> None:
+    fill(tmp_path, 0)
+    with Store(tmp_path, CONFIG | {"n": 20}) as store:
+        store.append(0, 7, certificate())
+    assert verify(tmp_path) == []
+
+
+def test_check_sees_missing_images_and_another_configuration(tmp_path: Path) -> None:
+    with Store(tmp_path, CONFIG | {"indices": [0, 3]}) as store:
+        store.append(0, 7, certificate())
+        store.append(2, 7, certificate())
+    (problem,) = verify(tmp_path)
+    assert "first image 1" in problem
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"method": "cover"}))
+    assert any("method" in p for p in verify(tmp_path))
+
+
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     with Store(tmp_path, CONFIG), pytest.raises(ValueError, match="in use"):
         Store(tmp_path, CONFIG)

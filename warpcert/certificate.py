@@ -4,7 +4,6 @@ how far to trust it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, field, fields
@@ -16,10 +15,11 @@ import numpy as np
 
 from warpcert import radius, region, stats
 from warpcert.region import Region
+from warpcert.sealed import same, seal, unseal
 from warpcert.threat import Defence, Threat
-from warpcert.transforms import Box
+from warpcert.transforms import Box, SpatialTransform
 
-__all__ = ["ABSTAIN", "Certificate", "ErrorBound", "Exhausted", "Kind", "Share", "Window", "seal", "unseal"]
+__all__ = ["ABSTAIN", "Certificate", "ErrorBound", "Exhausted", "Kind", "Share", "Window"]
 
 FORMS = ("joint", "nested", "base", "attacked", "cover", "exact")
 ABSTAIN = -1  # the label of "no answer"; no class has it
@@ -239,15 +239,20 @@ class Certificate:
 
     def __str__(self) -> str:
         reach = self.reach
+        if self.counterexample is not None:
+            return f"Not kept: {self.reason}."
         if self.abstains or reach is None:
             return f"Abstains: {self.reason or 'the votes are too close for this error bound'}."
         span = self.threat.transform.span(reach)
-        pixels = f"{'rounded' if self.threat.quantized else 'unrounded'}, {self.threat.interpolation}"
+        pixels = "rounded" if self.threat.quantized else "unrounded"
+        if isinstance(self.threat.transform, SpatialTransform):
+            pixels += f", {self.threat.interpolation}"
         every = f"every {self.threat.transform.noun} within {span} ({pixels})"
         if self.form == "attacked":
             claim = f"the original is answered {self.label} as this picture is, for {every} that led from it to here"
         else:
-            claim = f"label {self.label} is kept under {every}"
+            who = {"exact": "plain", "cover": "noise-smoothed"}.get(self.form, "smoothed")
+            claim = f"label {self.label} of the {who} classifier is kept under {every}"
         if self.kind is Kind.HEURISTIC:
             return f"HEURISTIC, not a proof: {claim}; nominal confidence {1 - self.alpha:g}."
         claim = claim[0].upper() + claim[1:]
@@ -326,7 +331,7 @@ class Certificate:
         certificate._check_alpha()
         redone = certificate.to_dict()["derived"]
         for name in redone.keys() | stored.keys():
-            if not _same(redone.get(name), stored.get(name)):
+            if not same(redone.get(name), stored.get(name)):
                 raise ValueError(f"{name} is {stored.get(name)!r}, but the counts give {redone.get(name)!r}")
         return certificate
 
@@ -368,31 +373,3 @@ def _rows(columns: dict[str, list[Any]]) -> tuple[Window, ...]:
         cell = Box(tuple(w["cell"]["lower"]), tuple(w["cell"]["upper"])) if w["cell"] else None
         windows.append(Window(**w | {"center": tuple(w["center"]), "cell": cell}))
     return tuple(windows)
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, float) and isinstance(b, float | int):
-        return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
-    return bool(a == b)
-
-
-def _digest(body: dict[str, Any]) -> str:
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def seal(body: dict[str, Any]) -> dict[str, Any]:
-    """The dictionary with a digest of its content: shows accidental edits, not forgery."""
-    return body | {"digest": _digest(body)}
-
-
-def unseal(sealed: dict[str, Any]) -> dict[str, Any]:
-    """The content, if the digest matches; a ValueError otherwise."""
-    body = {k: v for k, v in sealed.items() if k != "digest"}
-    if sealed.get("digest") != _digest(body):
-        raise ValueError("the digest does not match: a field was edited")
-    return body

@@ -75,9 +75,9 @@ def dist_spt_x(
     if stats.exceedance_bound(betas, alpha, rank) >= 0.5:
         raise ValueError(f"{betas} β's can never bound ρ below ½ at α = {alpha:g} and rank {rank}; 500 is usual")
     if guessed:
-        error = guess_and_test(sup, x, defence, threat, betas=betas, alpha=alpha, generator=run.generator)
+        error = guess_and_test(sup, run.x, defence, threat, betas=betas, alpha=alpha, generator=run.generator)
     else:
-        error = bound_error(sup, x, defence, threat, betas=betas, alpha=alpha, generator=run.generator, rank=rank)
+        error = bound_error(sup, run.x, defence, threat, betas=betas, alpha=alpha, generator=run.generator, rank=rank)
     return run.certify(error, sampling.alpha / 2)
 
 
@@ -147,7 +147,7 @@ def cover(
     anytime-valid test with α/J and at most n samples must find P_δ(label) > Φ(E_j/σ_δ). From γ = 0 outwards; the first
     window that fails ends it. Of the defence, P and the pixel noise are used; parameters are not smoothed.
     """
-    check_fit(x, defence, threat)
+    x = check_fit(classifier, x, defence, threat)
     return Covering(classifier, x, defence, threat, sampling, model).certify(
         cover_windows(
             x, threat, defence.preprocess, target=target * defence.sigma_noise, rounded=rounded, max_windows=max_windows
@@ -172,7 +172,7 @@ def exact(
     exact T by `tolerance` per pixel; every image's leading logit must lead by `slack` times the largest logit (at least
     1), which stands for the rounding of logits.
     """
-    check_fit(x, defence, threat)
+    x = check_fit(classifier, x, defence, threat)
     if x.is_cuda and torch.backends.cudnn.allow_tf32 and slack < 0.01:
         raise ValueError(
             "TF32 convolutions err by more than the slack on logits: set torch.backends.cudnn.allow_tf32 = False"

@@ -176,7 +176,8 @@ def bound(args: argparse.Namespace, console: Console) -> int:
     )
     made.write(args.out)
     print(
-        f"E = {E:.4f}, ρ = {args.rho:g}: {accepted} of {len(images)} images, so q_E ≥ {made.q_E:.4f}, kind: {made.kind}"
+        f"E = {E:.4f} ({made.kind}), ρ = {args.rho:g}: {accepted} of {len(images)} images, "
+        f"so q_E ≥ {made.q_E:.4f} with confidence {1 - args.alpha:g}"
     )
     console.print(f"written to {args.out}")
     return 0
@@ -192,6 +193,9 @@ def _print_summary(summary: report.Summary, folder: Path, first: report.Row) -> 
         out.print(
             "HEURISTIC: the interpolation error was sampled or dropped, not bounded; these ranges are not proved."
         )
+    if first.certificate.share:
+        share = first.certificate.share.share
+        out.print(f"DISTRIBUTIONAL: only for the share ≥ {share:.4f} of pictures that the calibration vouches for.")
     out.print(f"median E {summary.median_E:.4f}, {summary.seconds:.2f} s and {summary.passes:.0f} passes per image")
     out.print(f"image {first.index}: {first.certificate}")
     out.print(f"certificates and pictures are in {folder}")
@@ -200,6 +204,8 @@ def _print_summary(summary: report.Summary, folder: Path, first: report.Row) -> 
 def _read_picture(path: Path, shape: tuple[int, ...]) -> Tensor:
     """A picture file as float32 [C,H,W] in [0,1], if it has the size and the channels that the model takes."""
     channels, height, width = shape
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
     with Image.open(path) as picture:
         if picture.size != (width, height):
             raise ValueError(f"{path} is {picture.width}×{picture.height}, but the model takes {width}×{height}")
@@ -322,7 +328,8 @@ def check(args: argparse.Namespace, console: Console) -> int:
         print(json.dumps({"certificates": count, "problems": problems}))
     for problem in problems:
         console.print(f"FAILED {problem}", style="red", markup=False, soft_wrap=True)
-    console.print(f"{count} certificates checked, {len(problems)} wrong")
+    if not args.json:
+        print(f"{count} certificates checked, {len(problems)} problems")
     return 1 if problems else 0
 
 

@@ -77,7 +77,10 @@ def add_case(parser: argparse.ArgumentParser) -> None:
     g = parser.add_argument_group("attacker")
     g.add_argument("--transform", choices=tuple(transforms.TRANSFORMS), help="default: the model's")
     g.add_argument(
-        "--gamma", type=float, nargs="+", help="Γ in degrees, pixels, per cent or dB: 50 is ±50 (default: the model's)"
+        "--gamma",
+        type=float,
+        nargs="+",
+        help="Γ in °, px, %%, dB or shares of full scale (brightness): 50 is ±50 (default: the model's)",
     )
     g.add_argument("--attacker", default="bilinear", help="the attacker's interpolation (default: %(default)s)")
     g.add_argument("--unrounded", action="store_true", help="the attacker hands over real numbers, not 8-bit values")
@@ -104,7 +107,9 @@ def bound_of(args: argparse.Namespace) -> SupBound:
 
 def add_sampling(parser: argparse.ArgumentParser, *, n: int, alpha: float) -> None:
     g = parser.add_argument_group("sampling")
-    g.add_argument("--n", type=int, default=n, help="samples per image (default: %(default)s)")
+    g.add_argument(
+        "--n", type=int, default=n, help="samples per image; of a cover, at most per window (default: %(default)s)"
+    )
     g.add_argument("--alpha", type=float, default=alpha, help="allowed failure probability (default: %(default)s)")
     g.add_argument("--batch", type=int, help="samples per forward pass (default: by device)")
 
@@ -162,7 +167,7 @@ def model_path(name: str) -> Path:
 def _defence(args: argparse.Namespace, extra: dict[str, Any]) -> Defence:
     """The model's own defence with what the arguments override."""
     stored = Defence.from_dict(extra["defence"]) if "defence" in extra else None
-    unsmoothed = getattr(args, "method", "") in ("cover", "exact")  # these use no parameter noise
+    unsmoothed = args.command == "attack" or getattr(args, "method", "") in ("cover", "exact")  # no parameter noise
     if args.transform and (stored is None or stored.transform.name != args.transform):
         transform = transforms.get(args.transform)
         if not unsmoothed and (args.sigma is None or args.noise is None):

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from warpcert import stats
 from warpcert.bounds.error import SupBound
-from warpcert.certificate import ErrorBound, Kind, Share, seal, unseal
+from warpcert.certificate import ErrorBound, Kind, Share
+from warpcert.sealed import seal, unseal
 from warpcert.threat import Defence, Threat
 from warpcert.version import __version__
 

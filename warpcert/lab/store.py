@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
 
-from warpcert.certificate import Certificate, seal, unseal
+from warpcert.certificate import Certificate
+from warpcert.sealed import seal, unseal
 
 __all__ = ["Store", "config_id", "read_config", "read_records", "verify"]
 
@@ -50,13 +51,14 @@ class Store:
         except BlockingIOError:
             raise ValueError(f"{folder} is in use by another run; wait for it or choose another folder") from None
         path = folder / CONFIG
-        if path.exists():
+        started = (folder / CERTIFICATES).read_bytes().count(b"\n") > 0
+        if path.exists() and started:
             present = read_config(folder)
             differing = sorted(k for k in present.keys() | config.keys() if present.get(k) != config.get(k))
             if differing:
                 details = "; ".join(f"{k}: {present.get(k)!r} there, {config.get(k)!r} now" for k in differing)
                 raise ValueError(f"{folder} holds a run with other arguments ({details}); choose another folder")
-        elif (folder / CERTIFICATES).stat().st_size:
+        elif started:
             raise ValueError(f"{folder} holds {CERTIFICATES} without {CONFIG}; choose another folder")
         else:
             temporary = path.with_suffix(".tmp")
@@ -123,14 +125,22 @@ def verify(folder: Path) -> list[str]:
     """What is wrong with a run folder; the arithmetic of every certificate is redone from its counts."""
     problems: list[str] = []
     seen: set[int] = set()
-    read_config(folder)
+    config = read_config(folder)
     for number, record in enumerate(read_records(folder), 1):
         try:
             unseal(record)
             Certificate.from_dict(record["certificate"])
             if record["index"] in seen:
                 raise ValueError(f"image {record['index']} appears twice")
+            for name in ("threat", "model", "method"):
+                if name in config and config[name] != record["certificate"][name]:
+                    raise ValueError(f"its {name} is not that of {CONFIG}")
         except (ValueError, TypeError, KeyError) as error:
             problems.append(f"line {number} (image {record['index']}): {error}")
         seen.add(record["index"])
+    missing = sorted(set(range(*config["indices"])) - seen) if "indices" in config else []
+    if missing:
+        problems.append(
+            f"{len(missing)} images of the run are missing, first image {missing[0]} (not finished, or removed)"
+        )
     return problems

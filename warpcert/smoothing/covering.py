@@ -75,7 +75,8 @@ class Covering:
         )
         if certificate.reach:
             return certificate
-        return abstained(certificate, f"the window around γ = 0 was not accepted for class {label}")
+        needed = " and ".join(f"E/σ_δ = {w.E / self.defence.sigma_noise:.2g} (k = {w.k} of {w.n})" for w in done[:1])
+        return abstained(certificate, f"the window next to γ = 0 was not accepted for class {label}: {needed}")
 
     def _test(self, windows: Windows, chosen: Tensor, label: int, alpha: float) -> tuple[list[Window], int, bool]:
         E = windows.E[chosen].tolist()

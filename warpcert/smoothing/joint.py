@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import final
@@ -16,7 +17,17 @@ from warpcert.certificate import ABSTAIN
 from warpcert.threat import Defence
 from warpcert.transforms import Transform
 
-__all__ = ["Classifier", "Prediction", "batch_size", "logits_of", "predict", "validate_image", "views", "votes"]
+__all__ = [
+    "Classifier",
+    "Prediction",
+    "batch_size",
+    "logits_of",
+    "predict",
+    "validate_classifier",
+    "validate_image",
+    "views",
+    "votes",
+]
 
 Classifier = Callable[[Tensor], Tensor]  # batch of P-images → logits [B,K]; always the same float32 function
 
@@ -33,6 +44,8 @@ class Prediction:
 
 def validate_image(x: Tensor, transform: Transform) -> None:
     """Raises a ValueError unless x is one float item of the right rank with finite values in the legal range."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"x must be a torch tensor; got {type(x).__name__}")
     if x.dim() != transform.item_dims or not x.is_floating_point() or x.numel() == 0:
         rank = "[C,H,W]" if transform.item_dims == 3 else "[C,L]"
         raise ValueError(f"{transform.name} certifies one float tensor {rank}; got {list(x.shape)} of {x.dtype}")
@@ -44,6 +57,19 @@ def validate_image(x: Tensor, transform: Transform) -> None:
             f"values must lie in [{transform.low:g}, {transform.high:g}]; got {low:g} … {high:g} "
             "(divide 8-bit images by 255)"
         )
+
+
+def validate_classifier(classifier: Classifier) -> None:
+    """Raises a ValueError for a module in training mode: dropout and batch statistics make it another function each
+    time.
+    """
+    if isinstance(classifier, torch.nn.Module) and any(m.training for m in classifier.modules()):
+        raise ValueError("the classifier is in training mode: call model.eval() first")
+
+
+def fresh_generator(device: torch.device) -> torch.Generator:
+    """A generator that nobody can predict."""
+    return torch.Generator(device=device).manual_seed(secrets.randbits(63))
 
 
 def batch_size(x: Tensor, batch: int | None) -> int:
@@ -117,7 +143,7 @@ def predict(
     *,
     n: int = 1000,
     alpha: float = 0.001,
-    generator: torch.Generator,
+    generator: torch.Generator | None = None,
     batch: int | None = None,
 ) -> Prediction:
     """g(z), or ABSTAIN when the two top classes are too close for the two-sided binomial test at level alpha.
@@ -127,6 +153,8 @@ def predict(
     """
     stats.Ledger(alpha)  # refuses an α outside (0, 1)
     validate_image(z, defence.transform)
-    counts = votes(classifier, defence, z, n, generator, batch=batch)
+    validate_classifier(classifier)
+    generator = generator or fresh_generator(z.device)
+    counts = votes(classifier, defence, z.float(), n, generator, batch=batch)
     label = int(counts.argmax()) if stats.top_two_significant(counts.tolist(), alpha) else ABSTAIN
     return Prediction(label, tuple(counts.tolist()), alpha)

@@ -16,7 +16,7 @@ from torch import Tensor
 from warpcert import stats
 from warpcert.certificate import ABSTAIN, Certificate, ErrorBound, Window
 from warpcert.smoothing.inner import Inner
-from warpcert.smoothing.joint import Classifier, validate_image, votes
+from warpcert.smoothing.joint import Classifier, validate_classifier, validate_image, votes
 from warpcert.smoothing.nested import guess, robust_votes
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Box
@@ -54,11 +54,13 @@ class Sampling:
         return torch.Generator(device=device).manual_seed(seed), seed
 
 
-def check_fit(x: Tensor, defence: Defence, threat: Threat) -> None:
-    """Raises a ValueError unless x is legal and threat and defence speak of the same transformation."""
+def check_fit(classifier: Classifier, x: Tensor, defence: Defence, threat: Threat) -> Tensor:
+    """x in float32; a ValueError unless it is legal and threat and defence speak of the same transformation."""
     validate_image(x, defence.transform)
+    validate_classifier(classifier)
     if threat.transform != defence.transform:
         raise ValueError(f"the threat is {threat.transform.name}, but the defence is against {defence.transform.name}")
+    return x.float()
 
 
 def window_centers(box: Box, per_axis: int) -> list[tuple[float, ...]]:
@@ -90,7 +92,7 @@ class Run:
         inner: Inner | None,
         model: str,
     ) -> None:
-        check_fit(x, defence, threat)
+        x = check_fit(classifier, x, defence, threat)
         if not all(defence.sigma_param):
             raise ValueError(f"{method} needs parameter noise: set sigma_param > 0")
         if inner is None and form != "base" and defence.sigma_noise == 0:

@@ -50,14 +50,14 @@ def run_tests(
 
     A test may look after every round (stats.accepts is anytime-valid). It ends without acceptance when none is possible
     within `cap` samples, or when four standard deviations speak against it: giving up is always sound. With
-    `stop_at_rejection` the first such end stops all others too.
+    `stop_at_rejection` such an end also stops the images behind it, whose acceptance is then of no use.
     """
     count = len(images)
     k, n = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     accepted = np.zeros(count, dtype=np.bool_)
     open_ = np.flatnonzero(p0 < 1 - 1e-9)
     if stop_at_rejection and len(open_) < count:
-        return Tests(k, n, accepted)
+        open_ = open_[open_ < np.flatnonzero(p0 >= 1 - 1e-9)[0]]
     step = first
     while len(open_) and n[open_[0]] < cap:
         step = min(step, cap - int(n[open_[0]]))
@@ -75,7 +75,7 @@ def run_tests(
         unlikely = k[open_] / n[open_] < p0[open_] - 4 * np.sqrt(p0[open_] * (1 - p0[open_]) / n[open_])
         lost = unlikely | stats.futile(k[open_], n[open_] - k[open_], p0[open_], alpha, cap) | (n[open_] >= cap)
         if stop_at_rejection and lost.any():
-            break
+            open_, lost = open_[: int(lost.argmax())], lost[: int(lost.argmax())]
         open_ = open_[~lost]
         step *= 2
     return Tests(k, n, accepted)

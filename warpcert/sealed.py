@@ -1,0 +1,39 @@
+"""Records with a digest of their content, and comparison of what was stored with what was computed again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any
+
+__all__ = ["same", "seal", "unseal"]
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, floats up to rounding."""
+    if isinstance(a, float) and isinstance(b, float | int):
+        return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return bool(a == b)
+
+
+def _digest(body: dict[str, Any]) -> str:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seal(body: dict[str, Any]) -> dict[str, Any]:
+    """The dictionary with a digest of its content: shows accidental edits, not forgery."""
+    return body | {"digest": _digest(body)}
+
+
+def unseal(sealed: dict[str, Any]) -> dict[str, Any]:
+    """The content, if the digest matches; a ValueError otherwise."""
+    body = {k: v for k, v in sealed.items() if k != "digest"}
+    if sealed.get("digest") != _digest(body):
+        raise ValueError("the digest does not match: a field was edited")
+    return body
