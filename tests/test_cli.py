@@ -106,6 +106,8 @@ def test_cover_and_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     for name in ("cover", "exact"):
         assert main(["check", str(tmp_path / name)]) == 0
         assert any(r["certificate"]["label"] == r["true_label"] for r in read_records(tmp_path / name))
+    assert main(["certify", "--method", "cover", *few, "--n", "3", "--out", str(tmp_path / "few")]) == 2
+    assert "too small ever" in capsys.readouterr().err
     assert main(["certify", "--method", "exact", "--unrounded", *few, "--out", str(tmp_path / "no")]) == 2
     assert "8-bit" in capsys.readouterr().err
 

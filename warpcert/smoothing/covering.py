@@ -42,6 +42,7 @@ class Covering:
         """Tests the windows with α/J each; the certified set is made of those accepted."""
         s, ledger = self.sampling, stats.Ledger(self.sampling.alpha)
         alpha = ledger.spend(f"{len(windows)} windows", s.alpha) / len(windows)
+        self._check_n(float(windows.E.min()), alpha)
         guessed = votes(self.classifier, self.defence, self.x, s.n0, self.generator, batch=s.batch)
         label, passes = int(guessed.argmax()), s.n0
         outwards = torch.maximum(windows.lower.abs(), windows.upper.abs()).amax(1).argsort()
@@ -77,6 +78,18 @@ class Covering:
             return certificate
         needed = " and ".join(f"E/σ_δ = {w.E / self.defence.sigma_noise:.2g} (k = {w.k} of {w.n})" for w in done[:1])
         return abstained(certificate, f"the window next to γ = 0 was not accepted for class {label}: {needed}")
+
+    def _check_n(self, E: float, alpha: float) -> None:
+        """n unanimous votes must be able to certify the easiest window."""
+        p0 = radius.needed_probability(E, self.defence.sigma_noise)
+        if p0 is None or stats.accepts(self.sampling.n, 0, p0, alpha):
+            return
+        needed = self.sampling.n
+        while not stats.accepts(needed, 0, p0, alpha):
+            needed += 1 + needed // 50
+        raise ValueError(
+            f"n = {self.sampling.n} is too small ever to certify a window: about n = {needed} is needed; raise n"
+        )
 
     def _test(self, windows: Windows, chosen: Tensor, label: int, alpha: float) -> tuple[list[Window], int, bool]:
         E = windows.E[chosen].tolist()
