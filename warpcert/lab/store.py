@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -14,15 +13,10 @@ from typing import Any, Self, final
 from warpcert.certificate import Certificate
 from warpcert.sealed import seal, unseal
 
-__all__ = ["Store", "config_id", "read_config", "read_records", "verify"]
+__all__ = ["Store", "read_config", "read_records", "verify"]
 
 CONFIG = "config.json"
 CERTIFICATES = "certificates.jsonl"
-
-
-def config_id(config: dict[str, Any]) -> str:
-    """The name of a configuration: equal for equal content."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @final
