@@ -10,6 +10,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -68,6 +69,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60, help="seconds per measurement")
     parser.add_argument("--sides", type=int, nargs="+", default=[28, 32, 64, 128, 224])
     parser.add_argument("--out", type=Path, default=Path("runs/growth"))
+    parser.add_argument("--beside", type=Path, nargs="*", default=[], help="other growth.json files to draw beside")
     options = parser.parse_args()
     device = torch.device(options.device)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -80,16 +82,27 @@ def main() -> None:
     result = {"device": device.type, "series": series, "boxes": against_boxes(device, options.limit)}
     (options.out / "growth.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     print(json.dumps(result, ensure_ascii=False, indent=1))
+    plot([result, *(json.loads(path.read_text()) for path in options.beside)], options.out / "growth.png")
+
+
+def plot(results: list[dict[str, Any]], path: Path) -> None:
+    """Seconds against Γ, number of β and side, a line per device."""
     figure = Figure(figsize=(11, 3.4), layout="constrained")
-    for axes, (name, rows), key in zip(figure.subplots(1, 3), series.items(), ("gamma", "betas", "side"), strict=True):
-        axes.loglog([r[key] for r in rows], [r["seconds"] for r in rows], "o-")
-        for r in rows:
-            if not r["converged"]:
-                axes.annotate("limit", (float(r[key]), float(r["seconds"])), fontsize=7)
+    panels = zip(figure.subplots(1, 3), results[0]["series"], ("gamma", "betas", "side"), strict=True)
+    for axes, name, key in panels:
+        for result in results:
+            rows = result["series"][name]
+            axes.loglog([r[key] for r in rows], [r["seconds"] for r in rows], "o-", label=result["device"])
+            for r in rows:
+                if not r["converged"]:
+                    axes.annotate("limit", (float(r[key]), float(r["seconds"])), fontsize=7)
+        axes.set_xticks([r[key] for r in rows], [str(r[key]) for r in rows])
+        axes.minorticks_off()
         axes.set_xlabel(name)
         axes.set_ylabel("seconds per image")
-        axes.grid(alpha=0.3, which="both")
-    figure.savefig(options.out / "growth.png", dpi=130)
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=130)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from warpcert.learn.models import ModelConfig, build, fingerprint, fused, load_weights, save
+from warpcert.learn.models import Half, ModelConfig, build, fingerprint, fused, load_weights, save
 
 SMALL = ModelConfig((1, 12, 12), 3, width=4, blocks=(1, 1), stem_kernel=3, mean=(0.1,), std=(0.3,))
 
@@ -99,3 +99,15 @@ def test_bad_values(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError):
             ModelConfig(**({"shape": (1, 12, 12), "classes": 3} | wrong))
+
+
+def test_half_precision_is_another_function_close_by() -> None:
+    """Half(model) answers in float32, differs from the float32 network by rounding only, and leaves it alone."""
+    config = ModelConfig((1, 8, 8), 3, width=4)
+    model = fused(build(config, 1)).requires_grad_(False)
+    before = fingerprint(model)
+    x = torch.rand(5, 1, 8, 8)
+    exact, rounded = model(x), Half(model)(x)
+    assert rounded.dtype == torch.float32
+    assert 0 < float((exact - rounded).abs().max()) < 0.01 * max(1.0, float(exact.abs().max()))
+    assert fingerprint(model) == before and exact.equal(model(x))

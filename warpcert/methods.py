@@ -163,14 +163,14 @@ def exact(
     *,
     slack: float = 1e-4,
     tolerance: float = 1e-12,
-    batch: int = 1024,
+    batch: int | None = None,
     model: str = "",
 ) -> Certificate:
     """PROVED: the plain classifier f∘P answers the same at q(T_γ x) for every γ ∈ Γ; or a counterexample; or neither.
 
     Of the defence only P is used. One parameter, 8-bit attacker, known x. The attacker's arithmetic may differ from the
     exact T by `tolerance` per pixel; every image's leading logit must lead by `slack` times the largest logit (at least
-    1), which stands for the rounding of logits.
+    1), which stands for the rounding of logits: 10⁻⁴ in float32, 10⁻² for a network in half precision.
     """
     x = check_fit(classifier, x, defence, threat)
     if x.is_cuda and torch.backends.cudnn.allow_tf32 and slack < 0.01:

@@ -104,7 +104,7 @@ def _certifier(args: argparse.Namespace, case: Case) -> Callable[[Tensor, int], 
                 f, x, defence, threat, seeded, target=args.target, rounded=not args.plain_centers, model=model
             )
         if args.method == "exact":
-            return methods.exact(f, x, defence, threat, model=model)
+            return methods.exact(f, x, defence, threat, slack=0.01 if args.half else 1e-4, model=model)
         return methods.dist_spt_x(
             f,
             x,

@@ -73,6 +73,9 @@ def add_case(parser: argparse.ArgumentParser) -> None:
     g.add_argument("--count", type=int, default=20, help="how many images (default: %(default)s)")
     g.add_argument("--start", type=int, default=0, help="index of the first image (default: %(default)s)")
     g.add_argument("--model", default=EMBEDDED, help="a .safetensors file, or mnist-rotation (embedded, the default)")
+    g.add_argument(
+        "--half", action="store_true", help="compute the network in half precision: faster on a GPU, another function"
+    )
     add_device(g)  # type: ignore[arg-type]
     g = parser.add_argument_group("attacker")
     g.add_argument("--transform", choices=tuple(transforms.TRANSFORMS), help="default: the model's")
@@ -154,7 +157,10 @@ def open_case(args: argparse.Namespace) -> Case:
     box = defence.transform.box(*gamma)
     threat = Threat(defence.transform, box, args.attacker, not args.unrounded)
     indices = range(args.start, min(args.start + args.count, len(dataset)))
-    return Case(dataset, model.to(device), models.fingerprint(model), defence, threat, device, indices)
+    fingerprint = models.fingerprint(model)
+    if args.half:
+        return Case(dataset, models.Half(model).to(device), f"{fingerprint}-half", defence, threat, device, indices)
+    return Case(dataset, model.to(device), fingerprint, defence, threat, device, indices)
 
 
 def model_path(name: str) -> Path:

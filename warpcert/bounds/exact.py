@@ -227,7 +227,7 @@ def verify(
     threat: Threat,
     label: int | None = None,
     *,
-    batch: int = 1024,
+    batch: int | None = None,
     slack: float = 1e-4,
     tolerance: float = 1e-12,
     limit: int = 1024,
@@ -244,7 +244,7 @@ def verify(
     if not judge.probe(255):
         made = plan(find_crossings(x, threat, tolerance), limit)
         isolation = time.perf_counter() - began
-        for image, where in images(made, batch):
+        for image, where in images(made, batch or (8192 if x.is_cuda else 1024)):
             if judge.rejects(image, where):
                 break
         if not judge.reason and made.unresolved:

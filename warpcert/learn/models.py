@@ -22,7 +22,18 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from warpcert.learn.files import read_tensors, write_tensors
 
-__all__ = ["FORMAT", "ModelConfig", "ResNet", "build", "channels_last", "fingerprint", "fused", "load_weights", "save"]
+__all__ = [
+    "FORMAT",
+    "Half",
+    "ModelConfig",
+    "ResNet",
+    "build",
+    "channels_last",
+    "fingerprint",
+    "fused",
+    "load_weights",
+    "save",
+]
 
 FORMAT = "warpcert-model-1"
 
@@ -140,6 +151,21 @@ class ResNet(nn.Module):
             raise ValueError(f"this model takes batches of {list(self.config.shape)}; got {list(x.shape[1:])}")
         x = self.body(relu(self.stem((x - self.mean) / self.std)))
         return self.head(x.flatten(1) if self.flatten else x.mean(tuple(range(2, x.dim()))))  # type: ignore[no-any-return]
+
+
+@final
+class Half(nn.Module):
+    """The same weights computed in half precision: another function than in float32, several times faster on a GPU.
+
+    A certificate for it is about it: deploy the one that was certified.
+    """
+
+    def __init__(self, model: ResNet) -> None:
+        super().__init__()
+        self.model = channels_last(deepcopy(model).half().eval())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x.half()).float()  # type: ignore[no-any-return]
 
 
 def build(config: ModelConfig, seed: int = 0) -> ResNet:
