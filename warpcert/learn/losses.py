@@ -6,14 +6,24 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import log_softmax, nll_loss
+from torch.nn.functional import cross_entropy, log_softmax, nll_loss
 
-__all__ = ["attack", "disagreement", "repeat"]
+from warpcert.learn.recipe import Recipe
+
+__all__ = ["attack", "disagreement", "margin_loss", "repeat"]
 
 
 def repeat(x: Tensor, draws: int) -> Tensor:
     """[B,...] → [draws·B,...]: the batch, `draws` times over."""
     return x.repeat(draws, *(1,) * (x.dim() - 1)) if draws > 1 else x
+
+
+def margin_loss(logits: Tensor, labels: Tensor, recipe: Recipe) -> Tensor:
+    """Cross entropy of (logits − offset at the right class) / temperature, times temperature."""
+    t = recipe.temperature
+    if recipe.offset:
+        logits = logits.scatter_add(1, labels[:, None], logits.new_full((len(labels), 1), -recipe.offset))
+    return cross_entropy(logits / t, labels, label_smoothing=recipe.label_smoothing) * t
 
 
 def attack(model: nn.Module, x: Tensor, noise: Tensor, labels: Tensor, eps: float, steps: int) -> Tensor:

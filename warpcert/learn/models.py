@@ -1,4 +1,4 @@
-"""A family of small residual networks on P-images, and their weight files.
+"""Small residual networks on P-images, and the weight files of all families.
 
 A network is trained with batch normalisation and deployed without: `fused` folds each normalisation into its
 convolution. The deployed form, with parameters rounded to half precision, is what `save` writes and `load_weights`
@@ -11,21 +11,24 @@ import hashlib
 import json
 import math
 from copy import deepcopy
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from warpcert.learn import lipschitz
+from warpcert.learn.config import ModelConfig
 from warpcert.learn.files import read_tensors, write_tensors
+from warpcert.learn.lipschitz import LipschitzNet
 
 __all__ = [
     "FORMAT",
     "Half",
     "ModelConfig",
+    "Network",
     "ResNet",
     "build",
     "channels_last",
@@ -36,58 +39,6 @@ __all__ = [
 ]
 
 FORMAT = "warpcert-model-1"
-
-
-@final
-@dataclass(frozen=True)
-class ModelConfig:
-    """shape [C,H,W] or [C,L] → `classes` logits.
-
-    The stem is a convolution of `stem_kernel` and `stem_stride`; stage i has blocks[i] residual blocks of width · 2^i
-    channels, and every stage but the first halves the resolution. head: average (over places) or flatten (keeps them).
-    mean and std, one value or one per channel, normalise the input inside the network.
-    """
-
-    shape: tuple[int, ...]
-    classes: int
-    width: int = 32
-    blocks: tuple[int, ...] = (1, 1, 1)
-    stem_kernel: int = 5
-    stem_stride: int = 2
-    head: str = "average"
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-
-    def __post_init__(self) -> None:
-        if len(self.shape) not in (2, 3) or min(self.shape) < 1:
-            raise ValueError(f"a model's shape is [C,H,W], or [C,L] for sound; got {self.shape}")
-        if self.classes < 2 or self.width < 1 or not self.blocks or min(self.blocks) < 1:
-            raise ValueError(
-                f"a model needs classes ≥ 2, width ≥ 1 and stages of ≥ 1 block; "
-                f"got {self.classes}, {self.width}, {self.blocks}"
-            )
-        if self.stem_kernel < 1 or self.stem_kernel % 2 == 0 or self.stem_stride < 1:
-            raise ValueError(
-                f"the stem needs an odd kernel and a stride ≥ 1; got {self.stem_kernel}, {self.stem_stride}"
-            )
-        if self.head not in ("average", "flatten"):
-            raise ValueError(f"head {self.head!r} is not known; choose average or flatten")
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) not in (1, self.shape[0]) or not all(map(math.isfinite, values)):
-                raise ValueError(f"{name} needs 1 or {self.shape[0]} finite value(s); got {values}")
-        if min(self.std) <= 0:
-            raise ValueError(f"std must be positive; got {self.std}")
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, d: dict[str, Any]) -> ModelConfig:
-        unknown = set(d) - {f.name for f in fields(cls)}
-        if unknown:
-            raise ValueError(f"a model has no field {', '.join(sorted(unknown))}")
-        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in d.items()}
-        return cls(**given)
 
 
 @final
@@ -153,6 +104,10 @@ class ResNet(nn.Module):
         return self.head(x.flatten(1) if self.flatten else x.mean(tuple(range(2, x.dim()))))  # type: ignore[no-any-return]
 
 
+Network = ResNet | LipschitzNet
+N = TypeVar("N", bound=ResNet | LipschitzNet)
+
+
 @final
 class Half(nn.Module):
     """The same weights computed in half precision: another function than in float32, several times faster on a GPU.
@@ -160,34 +115,38 @@ class Half(nn.Module):
     A certificate for it is about it: deploy the one that was certified.
     """
 
-    def __init__(self, model: ResNet) -> None:
+    def __init__(self, model: Network) -> None:
         super().__init__()
+        if not isinstance(model, ResNet):
+            raise ValueError("a lipschitz model's constant is proved for float32: do not compute it in half precision")
         self.model = channels_last(deepcopy(model).half().eval())
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(x.half()).float()  # type: ignore[no-any-return]
 
 
-def build(config: ModelConfig, seed: int = 0) -> ResNet:
+def build(config: ModelConfig, seed: int = 0) -> Network:
     """A network to train, its weights a function of (config, seed); torch's global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = ResNet(config)
+        model = (LipschitzNet if config.family == "lipschitz" else ResNet)(config)
     for module in model.modules():
         if isinstance(module, Block):  # each block starts as its shortcut
             nn.init.zeros_(module.second.norm.weight)  # type: ignore[arg-type]
     return model
 
 
-def channels_last(model: ResNet) -> ResNet:
+def channels_last(model: N) -> N:
     """`model` with its weights laid out for speed (the same values); batches may come in any layout. In place."""
     if len(model.config.shape) == 3:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
 
 
-def fused(model: ResNet) -> ResNet:
+def fused(model: Network) -> Network:
     """The deployed form (CPU, float32, eval mode): the same function, normalisations folded into convolutions."""
+    if isinstance(model, LipschitzNet):
+        return lipschitz.deployed(model)
     source = deepcopy(model).cpu().float()
     if source.is_fused:
         return source.eval()
@@ -204,7 +163,7 @@ def fused(model: ResNet) -> ResNet:
     return result.eval()
 
 
-def save(model: ResNet, path: Path, extra: dict[str, Any] | None = None) -> None:
+def save(model: Network, path: Path, extra: dict[str, Any] | None = None) -> None:
     """Writes the deployed form of `model`, parameters in half precision, with its config and `extra` (JSON)."""
     deployed = fused(model)
     tensors = {name: t.half() if t.is_floating_point() else t for name, t in deployed.named_parameters()}
@@ -217,14 +176,19 @@ def save(model: ResNet, path: Path, extra: dict[str, Any] | None = None) -> None
     write_tensors({name: t.detach().contiguous() for name, t in tensors.items()}, path, metadata)
 
 
-def load_weights(path: Path | str) -> tuple[ResNet, ModelConfig, dict[str, Any]]:
-    """The deployed model (eval mode, float32, CPU), its config, and what was saved with it."""
+def load_weights(path: Path | str) -> tuple[Network, ModelConfig, dict[str, Any]]:
+    """The deployed model (eval mode, float32, CPU), its config, and what was saved with it.
+
+    A Lipschitz network is verified: its `lipschitz` is proved from the numbers in the file.
+    """
     path = Path(path)
     tensors, metadata = read_tensors(path, FORMAT)
     try:
         config, extra = ModelConfig.from_dict(json.loads(metadata["config"])), json.loads(metadata["extra"])
-        model = ResNet(config, is_fused=True)
+        model = (LipschitzNet if config.family == "lipschitz" else ResNet)(config, is_fused=True)
         model.load_state_dict({name: t.float() for name, t in tensors.items()})
+        if isinstance(model, LipschitzNet):
+            lipschitz.verified(model)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} does not hold the model that its header describes: {error}") from None
     return channels_last(model.eval().requires_grad_(False)), config, extra

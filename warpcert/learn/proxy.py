@@ -11,13 +11,15 @@ from torch import nn
 
 from warpcert.learn.data import Dataset
 from warpcert.learn.views import generator
-from warpcert.threat import Defence
+from warpcert.threat import Defence, Threat
 from warpcert.transforms import Box
 
-__all__ = ["centers_of", "proxy"]
+__all__ = ["centers_of", "plain_proxy", "proxy"]
 
 LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 QUANTILES = (0.02, 0.05, 0.1, 0.25, 0.5)
+MARGINS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
+SHARES = (1 / 3, 1.0)
 
 
 def centers_of(box: Box) -> list[tuple[float, ...]]:
@@ -83,6 +85,35 @@ def proxy(
         ],
         "worst_reaches": {str(level): round(float((worst >= level).float().mean()), 5) for level in LEVELS},
     }
+
+
+@torch.inference_mode()
+def plain_proxy(
+    model: nn.Module, defence: Defence, threat: Threat, dataset: Dataset, device: torch.device, points: int = 61
+) -> dict[str, Any]:
+    """Heuristic: the smallest margin of the right class of f∘P over a grid of γ's, per item, without any noise.
+
+    Returns the share of items where it exceeds each of MARGINS ("0.0": right everywhere on the grid) at each share of Γ
+    in SHARES. The model is moved to the device.
+    """
+    dim = threat.box.dim
+    grid = threat.box.grid(points if dim == 1 else max(3, round(points ** (1 / dim)))).to(device)
+    model, size = model.to(device).eval(), 4000 if device.type == "cuda" else 500
+    ends = torch.tensor([threat.box.lower, threat.box.upper], device=device).abs().amax(0).clamp_min(1e-12)
+    inside = {share: (grid.abs() <= share * ends + 1e-9).all(1).tolist() for share in SHARES}
+    worst = {share: torch.full((len(dataset),), torch.inf, device=device) for share in SHARES}
+    for start in range(0, len(dataset), size):
+        part = dataset.part(start, start + size)
+        x, labels = part.images.to(device).float() / dataset.levels, part.labels.to(device)[:, None]
+        for j in range(len(grid)):
+            gamma = grid[j : j + 1].expand(len(part), -1)
+            logits = model(defence.preprocess(threat.attacked(x, gamma)))
+            margin = (logits.gather(1, labels) - logits.scatter(1, labels, -torch.inf).amax(1, keepdim=True))[:, 0]
+            for share in SHARES:
+                if inside[share][j]:
+                    worst[share][start : start + size].clamp_max_(margin)
+    reached = {str(s): {str(m): round(float((w > m).float().mean()), 5) for m in MARGINS} for s, w in worst.items()}
+    return {"points": len(grid), "items": len(dataset), "share of Γ, margin": reached}
 
 
 def _rounded(values: torch.Tensor) -> list[float]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from warpcert import transforms
-from warpcert.learn.models import ModelConfig
+from warpcert.learn.config import ModelConfig
 from warpcert.threat import Defence
 from warpcert.transforms import Box, Preprocess, kernels
 
@@ -26,12 +26,14 @@ class Recipe:
 
     draws > 1 shows every picture under several δ at once; `consistency` weighs how far their predictions lie apart.
     adv_steps > 0 first moves the picture by up to adv_eps (ℓ2) to where the mean over the draws fails (SmoothAdv);
-    adv_eps grows from 0 over the first `adv_warmup` of the run.
+    adv_eps grows from 0 over the first `adv_warmup` of the run. A lipschitz model needs neither noise nor attacks: its
+    robustness comes from `offset` (about √2·E for the E it shall bear) and a small `temperature`.
     """
 
     name: str
     dataset: str
     # model
+    family: str = "resnet"  # or lipschitz
     width: int = 32
     blocks: tuple[int, ...] = (1, 1, 1)
     stem_kernel: int = 5
@@ -53,6 +55,7 @@ class Recipe:
     spread: float = 1.0
     attacked: float = 0.5
     attacker: str = "bilinear"
+    rounded: bool = True  # the attacker hands over 8-bit values
     flip: bool = False  # mirror left and right
     shift: int = 0  # whole pixels, up to this many along each side
     # optimisation
@@ -66,6 +69,8 @@ class Recipe:
     warmup: float = 0.15  # share of the run until lr is reached; then half a cosine to 0
     ema: float = 0.999
     label_smoothing: float = 0.0
+    temperature: float = 1.0  # the loss is that of logits / temperature
+    offset: float = 0.0  # taken from the right logit first: a margin that is asked for
     # smoothing
     draws: int = 1
     consistency: float = 0.0
@@ -81,10 +86,10 @@ class Recipe:
         kernels.kernel(self.attacker)
         if self.optimizer not in ("sgd", "adamw"):
             raise ValueError(f"optimizer {self.optimizer!r} is not known; choose sgd or adamw")
-        for name in ("batch", "draws", "lr", "spread"):
+        for name in ("batch", "draws", "lr", "spread", "temperature"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
-        for name in ("steps", "validation", "shift", "adv_steps", "adv_eps", "consistency", "weight_decay"):
+        for name in ("steps", "validation", "shift", "adv_steps", "adv_eps", "consistency", "weight_decay", "offset"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
         for name in ("attacked", "warmup", "ema", "label_smoothing", "adv_warmup", "momentum"):
@@ -152,9 +157,8 @@ class Recipe:
         return transforms.get(self.transform).box(*self.gamma)
 
     def config(self, shape: tuple[int, ...], classes: int) -> ModelConfig:
-        return ModelConfig(
-            shape, classes, self.width, self.blocks, self.stem_kernel, self.stem_stride, self.head, self.mean, self.std
-        )
+        own = {f.name: getattr(self, f.name) for f in fields(ModelConfig) if f.name not in ("shape", "classes")}
+        return ModelConfig(shape, classes, **own)
 
 
 def _as(kind: str, key: str, value: Any) -> Any:

@@ -21,15 +21,15 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from warpcert.learn.checkpoint import append_log, restore, store, trim_log
 from warpcert.learn.data import Dataset, load
-from warpcert.learn.losses import attack, disagreement, repeat
-from warpcert.learn.models import ResNet, build, channels_last, fingerprint, load_weights, save
-from warpcert.learn.proxy import centers_of, proxy
+from warpcert.learn.losses import attack, disagreement, margin_loss, repeat
+from warpcert.learn.models import Network, build, channels_last, fingerprint, load_weights, save
+from warpcert.learn.proxy import centers_of, plain_proxy, proxy
 from warpcert.learn.recipe import Recipe
 from warpcert.learn.views import Views, generator
+from warpcert.threat import Threat
 
 __all__ = ["Recipe", "proxy", "train"]
 
@@ -58,6 +58,7 @@ class _Run:
         self.views = Views(recipe, device)
         self.model = channels_last(build(recipe.config(data.shape, len(data.classes)), recipe.seed).to(device)).train()
         self.average = deepcopy(self.model).eval().requires_grad_(False)
+        self.averaged = _floats(self.average), _floats(self.model)
         self.optimizer = _optimizer(recipe, self.model)
         self.loss, self.step, self.order = torch.zeros((), device=device), 0, (-1, torch.empty(0))
 
@@ -91,7 +92,7 @@ class _Run:
             if recipe.adv_steps and (eps := self.epsilon()) > 0:
                 view = view + attack(self.model, view, noise, labels, eps, recipe.adv_steps)
             logits = self.model(repeat(view, draws) + noise).float()
-        loss = cross_entropy(logits, labels.repeat(draws), label_smoothing=recipe.label_smoothing)
+        loss = margin_loss(logits, labels.repeat(draws), recipe)
         if recipe.consistency:
             loss = loss + recipe.consistency * disagreement(logits, draws)
         for group in self.optimizer.param_groups:
@@ -101,7 +102,7 @@ class _Run:
         self.optimizer.step()
         self.step += 1
         decay = min(recipe.ema, (1 + self.step) / (10 + self.step))
-        torch._foreach_lerp_(_floats(self.average), _floats(self.model), 1 - decay)
+        torch._foreach_lerp_(*self.averaged, 1 - decay)
         self.loss += loss.detach()
 
     @torch.inference_mode()
@@ -119,7 +120,7 @@ class _Run:
         return {"model": self.model, "average": self.average}
 
 
-def _optimizer(recipe: Recipe, model: ResNet) -> torch.optim.Optimizer:
+def _optimizer(recipe: Recipe, model: Network) -> torch.optim.Optimizer:
     """Weight decay is for kernels and matrices, not for biases and normalisations."""
     parameters = list(model.parameters())
     groups = [
@@ -132,7 +133,7 @@ def _optimizer(recipe: Recipe, model: ResNet) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.momentum > 0, fused=fused)
 
 
-def _floats(model: ResNet) -> list[Tensor]:
+def _floats(model: Network) -> list[Tensor]:
     return [t.detach() for t in model.state_dict().values() if t.is_floating_point()]
 
 
@@ -219,7 +220,11 @@ def _finish(run: _Run, out: Path, row: dict[str, Any], seconds: float) -> dict[s
     result |= {"parameters": sum(p.numel() for p in deployed.parameters()), "fingerprint": fingerprint(deployed)}
     result |= {"torch": torch.__version__, "device": run.device.type, "recipe": recipe.to_dict()}
     if run.device.type == "cuda" and len(run.held):
-        result["proxy"] = proxy(deployed, defence, run.held, run.device, 200, centers_of(recipe.box()))
+        if any(defence.sigma_param) or defence.sigma_noise > 0.05:
+            result["proxy"] = proxy(deployed, defence, run.held, run.device, 200, centers_of(recipe.box()))
+        else:  # next to no noise: meant for exhaustive verification, or for margins
+            threat = Threat(defence.transform, recipe.box(), recipe.attacker, recipe.rounded)
+            result["proxy"] = plain_proxy(deployed, defence, threat, run.held, run.device)
     (out / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result
 

@@ -31,6 +31,7 @@ class Views:
         self.lower = torch.tensor(box.lower, device=device)
         self.width = torch.tensor(box.upper, device=device) - self.lower
         self.noise, self.preprocess = defence.sigma_noise, defence.preprocess
+        self.smoothed = any(defence.sigma_param)
 
     @torch.no_grad()
     def __call__(self, x: Tensor, draw: torch.Generator) -> Tensor:
@@ -46,8 +47,10 @@ class Views:
         gamma = torch.rand(count, dim, generator=draw, device=device) * self.width + self.lower
         k = round(recipe.attacked * count)
         if k:
-            attacked = self.transform.quantize(self.transform(x[:k], gamma[:k], recipe.attacker))
-            x = torch.cat((attacked, x[k:]))
+            attacked = self.transform(x[:k], gamma[:k], recipe.attacker)
+            x = torch.cat((self.transform.quantize(attacked) if recipe.rounded else attacked, x[k:]))
+        if k == count and not self.smoothed:  # β = 0: the defender does not transform at all
+            return self.preprocess(x)
         return self.preprocess(self.transform(x, torch.cat((beta[:k], beta[k:] + gamma[k:])), self.interpolation))
 
     def delta(self, like: Tensor, draw: torch.Generator) -> Tensor:

@@ -1,0 +1,72 @@
+"""What a network of the package looks like, in one record that is stored with its weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any, final
+
+__all__ = ["ModelConfig"]
+
+FAMILIES = ("resnet", "lipschitz")
+
+
+@final
+@dataclass(frozen=True)
+class ModelConfig:
+    """shape [C,H,W] or [C,L] → `classes` logits.
+
+    The stem is a convolution of `stem_kernel` and `stem_stride`; stage i has blocks[i] residual blocks of width · 2^i
+    channels, and every stage but the first halves the resolution. head: average (over places) or flatten (keeps them).
+    mean and std, one value or one per channel, normalise the input inside the network.
+
+    family: resnet, or lipschitz (images only), where the stem only folds stem_stride × stem_stride pixels into channels
+    and `stem_kernel` is not used; see learn/lipschitz.py.
+    """
+
+    shape: tuple[int, ...]
+    classes: int
+    width: int = 32
+    blocks: tuple[int, ...] = (1, 1, 1)
+    stem_kernel: int = 5
+    stem_stride: int = 2
+    head: str = "average"
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    family: str = "resnet"
+
+    def __post_init__(self) -> None:
+        if len(self.shape) not in (2, 3) or min(self.shape) < 1:
+            raise ValueError(f"a model's shape is [C,H,W], or [C,L] for sound; got {self.shape}")
+        if self.classes < 2 or self.width < 1 or not self.blocks or min(self.blocks) < 1:
+            raise ValueError(
+                f"a model needs classes ≥ 2, width ≥ 1 and stages of ≥ 1 block; "
+                f"got {self.classes}, {self.width}, {self.blocks}"
+            )
+        if self.stem_kernel < 1 or self.stem_kernel % 2 == 0 or self.stem_stride < 1:
+            raise ValueError(
+                f"the stem needs an odd kernel and a stride ≥ 1; got {self.stem_kernel}, {self.stem_stride}"
+            )
+        if self.family not in FAMILIES or (self.family == "lipschitz" and len(self.shape) != 3):
+            raise ValueError(
+                f"the family {self.family!r} is not known for shape {self.shape}; choose one of {', '.join(FAMILIES)} "
+                f"(lipschitz: images [C,H,W])"
+            )
+        if self.head not in ("average", "flatten"):
+            raise ValueError(f"head {self.head!r} is not known; choose average or flatten")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, self.shape[0]) or not all(map(math.isfinite, values)):
+                raise ValueError(f"{name} needs 1 or {self.shape[0]} finite value(s); got {values}")
+        if min(self.std) <= 0:
+            raise ValueError(f"std must be positive; got {self.std}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, d: dict[str, Any]) -> ModelConfig:
+        unknown = set(d) - {f.name for f in fields(cls)}
+        if unknown:
+            raise ValueError(f"a model has no field {', '.join(sorted(unknown))}")
+        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in d.items()}
+        return cls(**given)
