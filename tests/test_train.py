@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from warpcert.learn.data import Dataset
-from warpcert.learn.losses import attack, disagreement
+from warpcert.learn.losses import attack, disagreement, hardest
 from warpcert.learn.models import build, fingerprint, load_weights
 from warpcert.learn.proxy import centers_of, proxy
 from warpcert.learn.recipe import Recipe
@@ -76,7 +76,7 @@ def test_learns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"optimizer": "adamw", "lr": 0.01, "draws": 2, "consistency": 1.0, "adv_steps": 2}]
+    "changes", [{}, {"optimizer": "adamw", "lr": 0.01, "draws": 2, "consistency": 1.0, "adv_steps": 2, "worst": 3}]
 )
 def test_resume_is_exact(tmp_path: Path, changes: dict) -> None:
     recipe = Recipe.from_dict(BASE | {"steps": 14, "flip": True, "shift": 1, "label_smoothing": 0.1} | changes)
@@ -163,6 +163,17 @@ def test_attack_stays_in_its_ball_and_hurts() -> None:
         model.train()
     logits = torch.randn(6, 3)
     assert disagreement(logits, 2) > 0 and abs(float(disagreement(logits[:3].repeat(2, 1), 2))) < 1e-6
+
+
+def test_hardest_picks_the_largest_loss() -> None:
+    """Among the views of each picture the one that the model gets most wrong, and the model's mode is kept."""
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3)).train()
+    views, labels = torch.randn(5, 7, 1, 2, 2), torch.randint(0, 3, (7,))
+    chosen = hardest(model, views, labels)
+    losses = torch.stack([torch.nn.functional.cross_entropy(model(v), labels, reduction="none") for v in views])
+    picked = torch.nn.functional.cross_entropy(model(chosen), labels, reduction="none")
+    assert model.training
+    assert picked.detach().allclose(losses.amax(0).detach())
 
 
 def test_recipe_reading(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, log_softmax, nll_loss
 
 from warpcert.learn.recipe import Recipe
 
-__all__ = ["attack", "disagreement", "margin_loss", "repeat"]
+__all__ = ["attack", "disagreement", "hardest", "margin_loss", "repeat"]
 
 
 def repeat(x: Tensor, draws: int) -> Tensor:
@@ -24,6 +24,19 @@ def margin_loss(logits: Tensor, labels: Tensor, recipe: Recipe) -> Tensor:
     if recipe.offset:
         logits = logits.scatter_add(1, labels[:, None], logits.new_full((len(labels), 1), -recipe.offset))
     return cross_entropy(logits / t, labels, label_smoothing=recipe.label_smoothing) * t
+
+
+@torch.no_grad()
+def hardest(model: nn.Module, views: Tensor, labels: Tensor) -> Tensor:
+    """views [k,B,...] → [B,...]: of each picture the view with the largest loss (Engstrom et al., 2019).
+
+    The model is asked in eval mode, so that its statistics stay, and left in train mode.
+    """
+    model.eval()
+    logits = model(views.flatten(0, 1)).float()
+    model.train()
+    loss = cross_entropy(logits, labels.repeat(len(views)), reduction="none").reshape(len(views), -1)
+    return views[loss.argmax(0), torch.arange(len(labels), device=labels.device)]
 
 
 def attack(model: nn.Module, x: Tensor, noise: Tensor, labels: Tensor, eps: float, steps: int) -> Tensor:

@@ -56,6 +56,7 @@ class Recipe:
     attacked: float = 0.5
     attacker: str = "bilinear"
     rounded: bool = True  # the attacker hands over 8-bit values
+    worst: int = 1  # so many γ are drawn for every picture, and the one with the largest loss is trained on
     flip: bool = False  # mirror left and right
     shift: int = 0  # whole pixels, up to this many along each side
     # optimisation
@@ -86,7 +87,7 @@ class Recipe:
         kernels.kernel(self.attacker)
         if self.optimizer not in ("sgd", "adamw"):
             raise ValueError(f"optimizer {self.optimizer!r} is not known; choose sgd or adamw")
-        for name in ("batch", "draws", "lr", "spread", "temperature"):
+        for name in ("batch", "draws", "lr", "spread", "temperature", "worst"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
         for name in ("steps", "validation", "shift", "adv_steps", "adv_eps", "consistency", "weight_decay", "offset"):

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from warpcert.learn.checkpoint import append_log, restore, store, trim_log
 from warpcert.learn.data import Dataset, load
-from warpcert.learn.losses import attack, disagreement, margin_loss, repeat
+from warpcert.learn.losses import attack, disagreement, hardest, margin_loss, repeat
 from warpcert.learn.models import Network, build, channels_last, fingerprint, load_weights, save
 from warpcert.learn.proxy import centers_of, plain_proxy, proxy
 from warpcert.learn.recipe import Recipe
@@ -85,10 +85,12 @@ class _Run:
         recipe, draws = self.recipe, self.recipe.draws
         draw = generator(self.device, recipe.seed, "step", self.step)
         x, labels = self.next_batch()
-        view = self.views(x, draw)
-        noise = self.views.delta(repeat(view, draws), draw)
+        view = self.views(repeat(x, recipe.worst), draw)
         amp = recipe.amp and self.device.type == "cuda"
         with torch.autocast("cuda", torch.bfloat16) if amp else nullcontext():
+            if recipe.worst > 1:
+                view = hardest(self.model, view.reshape(recipe.worst, *x.shape), labels)
+            noise = self.views.delta(repeat(view, draws), draw)
             if recipe.adv_steps and (eps := self.epsilon()) > 0:
                 view = view + attack(self.model, view, noise, labels, eps, recipe.adv_steps)
             logits = self.model(repeat(view, draws) + noise).float()
