@@ -194,6 +194,21 @@ def _combinations(
         first += size
 
 
+def _full(made: Plan, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """`images` in batches of exactly this size but the last: a GPU prepares anew for every size that it meets."""
+    held: list[tuple[Tensor, Tensor]] = []
+    for part in images(made, batch):
+        held.append(part)
+        if sum(len(image) for image, _ in held) >= batch:
+            image, where = (torch.cat(each) for each in zip(*held, strict=True))
+            ready = len(image) // batch * batch
+            yield from zip(torch.split(image[:ready], batch), torch.split(where[:ready], batch), strict=True)
+            held = [(image[ready:], where[ready:])]
+    image, where = (torch.cat(each) for each in zip(*held, strict=True))
+    if len(image):
+        yield image, where
+
+
 @final
 @dataclass(frozen=True)
 class Verdict:
@@ -244,7 +259,7 @@ def verify(
     if not judge.probe(255):
         made = plan(find_crossings(x, threat, tolerance), limit)
         isolation = time.perf_counter() - began
-        for image, where in images(made, batch or (8192 if x.is_cuda else 1024)):
+        for image, where in _full(made, batch or (8192 if x.is_cuda else 1024)):
             if judge.rejects(image, where):
                 break
         if not judge.reason and made.unresolved:
