@@ -208,7 +208,8 @@ def halved(windows: Windows, chosen: Tensor, x: Tensor, threat: Threat, preproce
 
 
 def _rounded_up(bound: Tensor) -> Tensor:
-    return (bound * (10**PLACES * (1 + 1e-12))).ceil() / 10**PLACES
+    scale = float(10**PLACES)
+    return (bound * (scale * (1 + 1e-12))).ceil() / scale
 
 
 def _halves(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:

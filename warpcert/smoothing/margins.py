@@ -87,7 +87,7 @@ class MarginCover:
 
     def _tested(self, windows: Windows, label: int) -> Tensor:
         size = batch_size(self.x, None)
-        chunks = torch.arange(len(windows), device=windows.E.device).split(size)
+        chunks = [slice(start, start + size) for start in range(0, len(windows), size)]
         leads = [self._leads(self._logits(windows.images(self.x, self.threat, c)), label) for c in chunks]
         return torch.cat(leads).to(windows.E.device)
 
@@ -101,7 +101,7 @@ class MarginCover:
         """Sorted; without what lies farther out than a window that is not certified: no reach goes there."""
         lost = [w for w in done if not w.margin > self.margins.needed(w.E)]
         if lost:
-            at = {id(w): t for w, t in zip(done, self._outward(_windows(done, self.x)).tolist(), strict=True)}
+            at = {id(w): t for w, t in zip(done, self._outward(_windows(done)).tolist(), strict=True)}
             frontier = min(at[id(w)] for w in lost)
             done = [w for w in done if at[id(w)] <= frontier]
         return tuple(sorted(done, key=lambda w: w.center))
@@ -144,7 +144,7 @@ def _rows(windows: Windows, margin: Tensor, keep: Tensor) -> list[Window]:
     return done
 
 
-def _windows(done: list[Window], like: Tensor) -> Windows:
+def _windows(done: list[Window]) -> Windows:
     boxes = [w.cell for w in done if w.cell]
     lower, upper = (torch.tensor([getattr(b, end) for b in boxes], dtype=torch.float64) for end in ("lower", "upper"))
     return Windows(lower, upper, torch.tensor([w.E for w in done], dtype=torch.float64), True, 0, 0.0)
