@@ -212,6 +212,8 @@ def _finish(run: _Run, out: Path, row: dict[str, Any], seconds: float) -> dict[s
         "dataset": recipe.dataset,
         "defence": defence.to_dict(),
         "gamma": recipe.gamma,
+        "attacker": recipe.attacker,
+        "rounded": recipe.rounded,
         "classes": run.kept.classes,
     }
     save(run.average, out / "model.safetensors", extra | {"step": run.step, "of": run.steps})
