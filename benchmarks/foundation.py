@@ -15,8 +15,8 @@ from torch.nn.functional import affine_grid, grid_sample
 
 import warpcert as wc
 from warpcert import radius, stats
-from warpcert.app.options import EMBEDDED, model_path
-from warpcert.learn import data, models
+from warpcert.app.options import EMBEDDED
+from warpcert.learn import data, models, zoo
 from warpcert.smoothing.joint import add_noise
 
 
@@ -64,7 +64,7 @@ def throughput(device: torch.device) -> dict[str, float]:
 
 def certificates(device: torch.device) -> dict[str, float]:
     """Seconds for one digit, n = 10 000, by each form."""
-    model, _, extra = models.load_weights(model_path(EMBEDDED))
+    model, _, extra = models.load_weights(zoo.find(EMBEDDED))
     model, defence = model.to(device), wc.Defence.from_dict(extra["defence"])
     x, threat = data.load("mnist500").image(0).to(device), wc.Threat.surface("rotation", 50)
     sampling = wc.Sampling(seed=0)
@@ -76,7 +76,7 @@ def certificates(device: torch.device) -> dict[str, float]:
 
 def sequential(device: torch.device, pairs: int = 120) -> dict[str, float]:
     """The sequential inner test against fixed n = 10 000, on (digit, β) pairs: forward passes and decisions."""
-    model, _, extra = models.load_weights(model_path(EMBEDDED))
+    model, _, extra = models.load_weights(zoo.find(EMBEDDED))
     model, defence = model.to(device), wc.Defence.from_dict(extra["defence"])
     digits, g = data.load("mnist500"), torch.Generator(device=device).manual_seed(0)
     E, alpha, fixed = 0.24, 0.001, 10_000

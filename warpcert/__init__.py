@@ -7,6 +7,7 @@ from warpcert.bounds.calibration import Calibration
 from warpcert.bounds.proved import Curve
 from warpcert.bounds.sampled import Sampled
 from warpcert.certificate import ABSTAIN, Certificate, ErrorBound, Kind
+from warpcert.learn.zoo import Loaded, load
 from warpcert.methods import base_spt, cover, dist_spt_d, dist_spt_d_online, dist_spt_x, exact
 from warpcert.smoothing.inner import GaussianInner, MarginInner
 from warpcert.smoothing.joint import Prediction, predict
@@ -39,6 +40,7 @@ __all__ = [
     "ErrorBound",
     "GaussianInner",
     "Kind",
+    "Loaded",
     "MarginInner",
     "Prediction",
     "Preprocess",
@@ -59,6 +61,7 @@ __all__ = [
     "exact",
     "gradient",
     "grid",
+    "load",
     "predict",
     "predict_nested",
     "worst_of_k",

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from warpcert.smoothing.joint import Classifier, batch_size, logits_of, validate_image
 from warpcert.threat import Threat
 
-__all__ = ["Attack", "gradient", "grid", "worst_of_k"]
+__all__ = ["Attack", "gradient", "grid", "worst_at", "worst_of_k"]
 
 
 @final
@@ -39,14 +39,14 @@ def worst_of_k(
     """The worst of k uniform γ (the paper's attack)."""
     if k < 1:
         raise ValueError(f"worst-of-k needs k ≥ 1; got {k}")
-    return _worst(classifier, x, label, threat, threat.box.uniform(k, generator))
+    return worst_at(classifier, x, label, threat, threat.box.uniform(k, generator))
 
 
 def grid(classifier: Classifier, x: Tensor, label: int, threat: Threat, *, per_axis: int = 101) -> Attack:
     """The worst of a regular grid, ends of Γ included."""
     if per_axis < 2:
         raise ValueError(f"a grid needs at least 2 points per axis; got {per_axis}")
-    return _worst(classifier, x, label, threat, threat.box.grid(per_axis))
+    return worst_at(classifier, x, label, threat, threat.box.grid(per_axis))
 
 
 def gradient(
@@ -82,11 +82,12 @@ def gradient(
         size = (upper - lower) / 10 * (1 - step / steps)
         gamma = (gamma.detach() + size * ascent.sign()).clamp(lower, upper)
         visited.append(gamma)
-    return _worst(classifier, x, label, threat, torch.cat(visited))
+    return worst_at(classifier, x, label, threat, torch.cat(visited))
 
 
 @torch.no_grad()
-def _worst(classifier: Classifier, x: Tensor, label: int, threat: Threat, gamma: Tensor) -> Attack:
+def worst_at(classifier: Classifier, x: Tensor, label: int, threat: Threat, gamma: Tensor) -> Attack:
+    """The worst of the parameters gamma [k,d]."""
     validate_image(x, threat.transform)
     best_loss, best, answer = -float("inf"), 0, label
     gamma = gamma.to(x.device)

@@ -6,109 +6,23 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field, fields
-from enum import StrEnum
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 
 from warpcert import radius, region, stats
+from warpcert.evidence import NO_ERROR, ErrorBound, Exhausted, Kind, Margins, Share, Window, columns, rows
 from warpcert.region import Region
 from warpcert.sealed import same, seal, unseal
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Box, SpatialTransform
 
-__all__ = ["ABSTAIN", "Certificate", "ErrorBound", "Exhausted", "Kind", "Share", "Window"]
+__all__ = ["ABSTAIN", "NO_ERROR", "Certificate", "ErrorBound", "Exhausted", "Kind", "Margins", "Share", "Window"]
 
-FORMS = ("joint", "nested", "base", "attacked", "cover", "exact")
+FORMS = ("joint", "nested", "base", "attacked", "cover", "margin", "exact")
 ABSTAIN = -1  # the label of "no answer"; no class has it
-
-
-class Kind(StrEnum):
-    """How far a statement can be trusted, strongest first."""
-
-    PROVED = "proved"  # holds, no probability involved
-    WITH_CONFIDENCE = "with confidence"  # holds with probability ≥ 1 − α over the certifier's own randomness
-    HEURISTIC = "heuristic"  # may be false
-
-    @staticmethod
-    def weakest(*kinds: Kind) -> Kind:
-        return max(kinds, key=list(Kind).index)
-
-
-@final
-@dataclass(frozen=True)
-class ErrorBound:
-    """P_β( sup_γ ‖ε(β,γ,x)‖ > E ) ≤ rho, with the stated kind and at the price alpha.
-
-    `exceeded` of the `betas` values drawn were allowed above E: a rank fixed beforehand, or counted on a fresh sample.
-    """
-
-    E: float
-    alpha: float
-    kind: Kind
-    bound: str  # which analysis: none, sampled, curve, interval …
-    betas: int = 0
-    exceeded: int = 0
-    cells: int = 0
-    seconds: float = 0.0
-    stated_rho: float | None = None  # ρ that a calibration tested for
-
-    def __post_init__(self) -> None:
-        if not self.E >= 0:
-            raise ValueError(f"an error bound must be ≥ 0; got {self.E}")
-
-    @property
-    def rho(self) -> float:
-        if self.stated_rho is not None:
-            return self.stated_rho
-        return stats.upper_bound(self.exceeded, self.betas, self.alpha) if self.betas else 0.0
-
-
-NO_ERROR = ErrorBound(0.0, 0.0, Kind.HEURISTIC, "none")  # "T composes": what BaseSPT assumes
-
-
-@final
-@dataclass(frozen=True)
-class Window:
-    """k of n samples with parameters around `center` voted for the label.
-
-    runner_up   votes of the second class (two-class law)
-    cell, E     of a cover: the window is this box, and E bounds how far its images are from the sampled one
-    """
-
-    center: tuple[float, ...]
-    k: int
-    n: int
-    alpha: float
-    runner_up: int | None = None
-    cell: Box | None = None
-    E: float = 0.0
-
-
-@final
-@dataclass(frozen=True)
-class Exhausted:
-    """All images that the attacker can hand over were classified, each with a lead of at least `margin` > `slack`."""
-
-    images: int
-    crossings: int
-    margin: float
-    slack: float
-    scope: str  # which arithmetic of the attacker is covered
-
-
-@final
-@dataclass(frozen=True)
-class Share:
-    """The error bound holds for at least `share` of the pictures that the calibration stands for, with confidence 1 −
-    alpha.
-    """
-
-    share: float
-    alpha: float
-    calibration: str  # its digest
 
 
 @final
@@ -124,6 +38,7 @@ class Certificate:
     base       the same with E dropped: heuristic
     attacked   x' was sampled: all of Γ or nothing, and the claim is g(x) = g(x') for the unseen original x
     cover      the cells whose test accepts P_δ(label) > Φ(E_j/σ_δ); no parameter noise
+    margin     the cells whose margin exceeds √2·L·E_j; the plain classifier, no α
     exact      Γ or nothing; the plain classifier answered `label` on every image, no α
     """
 
@@ -140,6 +55,7 @@ class Certificate:
     alpha_inner: float = 0.0
     share: Share | None = None
     exhausted: Exhausted | None = None
+    margins: Margins | None = None
     counterexample: tuple[float, ...] | None = None  # a γ at which the plain classifier answers differently
     seed: int | None = None
     model: str = ""  # fingerprint of the classifier
@@ -160,7 +76,8 @@ class Certificate:
     def kind(self) -> Kind:
         if self.form == "base":
             return Kind.HEURISTIC
-        return Kind.weakest(Kind.PROVED if self.form == "exact" else Kind.WITH_CONFIDENCE, self.error.kind)
+        sure = self.form in ("exact", "margin")
+        return Kind.weakest(Kind.PROVED if sure else Kind.WITH_CONFIDENCE, self.error.kind)
 
     def p_lower(self, window: Window) -> float:
         """Lower bound of the probability of the label around the window's centre (a cover only tests it: see
@@ -195,7 +112,9 @@ class Certificate:
 
     @cached_property
     def accepted(self) -> tuple[bool, ...]:
-        """Of a cover: for each window, whether its anytime-valid test rejects P_δ(label) ≤ p₀."""
+        """Of a cover: per window, whether its anytime-valid test rejects P_δ(label) ≤ p₀, or its margin is enough."""
+        if self.margins:
+            return tuple(not self.abstains and w.margin > self.margins.needed(w.E) for w in self.windows)
         needed = (radius.needed_probability(w.E, self.defence.sigma_noise) for w in self.windows)
         p0 = np.array([math.nan if p is None or not w.n else p for p, w in zip(needed, self.windows, strict=True)])
         open_ = ~np.isnan(p0)
@@ -216,7 +135,7 @@ class Certificate:
             done = self.exhausted
             proved = not self.abstains and done is not None and done.margin > done.slack
             return (Region.cell(self.threat.box),) if proved else ()
-        if self.form == "cover":
+        if self.form in ("cover", "margin"):
             chosen = zip(self.windows, self.accepted, strict=True)
             return tuple(Region.cell(w.cell) for w, good in chosen if w.cell and good)
         pairs = ((w.center, self.whitened_radius(w)) for w in self.windows)
@@ -251,7 +170,7 @@ class Certificate:
         if self.form == "attacked":
             claim = f"the original is answered {self.label} as this picture is, for {every} that led from it to here"
         else:
-            who = {"exact": "plain", "cover": "noise-smoothed"}.get(self.form, "smoothed")
+            who = {"exact": "plain", "margin": "plain", "cover": "noise-smoothed"}.get(self.form, "smoothed")
             claim = f"label {self.label} of the {who} classifier is kept under {every}"
         if self.kind is Kind.HEURISTIC:
             return f"HEURISTIC, not a proof: {claim}; nominal confidence {1 - self.alpha:g}."
@@ -261,6 +180,8 @@ class Certificate:
                 " if the attacker computes T exactly from the 8-bit picture" if self.exhausted.scope == "exact" else ""
             )
             return f"{claim}: proved{who}, the classifier was asked about all {self.exhausted.images} possible images."
+        if self.margins:
+            return f"{claim}: proved by margins, its logits are {self.margins.lipschitz:.6g}-Lipschitz."
         scope = f", if it is one of the {self.share.share:.4g} of pictures with this error" if self.share else ""
         return f"{claim}, with confidence {1 - self.alpha:g}{scope}."
 
@@ -274,13 +195,14 @@ class Certificate:
             "threat": self.threat.to_dict(),
             "defence": self.defence.to_dict(),
             "error": asdict(self.error),
-            "windows": _columns(self.windows),
+            "windows": columns(self.windows),
             "alpha": self.alpha,
             "ledger": self.ledger,
             "classes": self.classes,
             "alpha_inner": self.alpha_inner,
             "share": asdict(self.share) if self.share else None,
             "exhausted": asdict(self.exhausted) if self.exhausted else None,
+            "margins": asdict(self.margins) if self.margins else None,
             "counterexample": self.counterexample,
             "seed": self.seed,
             "model": self.model,
@@ -299,8 +221,8 @@ class Certificate:
         return seal(json.loads(json.dumps(body)))
 
     def _derived_windows(self) -> dict[str, Any]:
-        if self.form == "cover":
-            return {"accepted": list(self.accepted)}
+        if self.form in ("cover", "margin"):
+            return {"rejected": [j for j, good in enumerate(self.accepted) if not good]}
         return {
             "p_lower": [self.p_lower(w) for w in self.windows],
             "kappa": [self.kappa(w) for w in self.windows],
@@ -320,9 +242,10 @@ class Certificate:
                 "threat": Threat.from_dict(body["threat"]),
                 "defence": Defence.from_dict(body["defence"]),
                 "error": ErrorBound(**(body["error"] | {"kind": Kind(body["error"]["kind"])})),
-                "windows": _rows(body["windows"]),
+                "windows": rows(body["windows"]),
                 "share": Share(**body["share"]) if body["share"] else None,
                 "exhausted": Exhausted(**body["exhausted"]) if body["exhausted"] else None,
+                "margins": Margins(**body["margins"]) if body["margins"] else None,
                 "counterexample": tuple(body["counterexample"]) if body["counterexample"] else None,
                 "ledger": tuple((purpose, amount) for purpose, amount in body["ledger"]),
             }
@@ -342,15 +265,20 @@ class Certificate:
             raise ValueError(f"label {self.label} and {self.classes} classes do not go together")
         if e.kind is not Kind.HEURISTIC and e.bound in ("none", "sampled"):
             raise ValueError(f"an error bound that was {e.bound} is heuristic, not {e.kind}")
+        m = self.margins
+        if (m is None) == (self.form == "margin") or (m and not (0 < m.lipschitz < math.inf and m.slack >= 0)):
+            raise ValueError(
+                "a certificate by margins, and no other, needs a positive Lipschitz constant and slack ≥ 0"
+            )
         if (e.stated_rho is None) != (self.share is None):
             raise ValueError("a stated ρ belongs to a calibration, and a calibration states ρ")
         if self.form in ("joint", "nested", "attacked") and self.share is None and not (e.betas and e.alpha):
             raise ValueError(f"a {self.form} certificate needs ρ from β's that were drawn, and pays for it")
 
     def _check_alpha(self) -> None:
-        if self.form == "exact":
-            if self.alpha or self.windows or self.ledger:
-                raise ValueError("an exact certificate spends no α and has no windows")
+        if self.form in ("exact", "margin"):
+            if self.alpha or self.ledger or (self.form == "exact" and self.windows):
+                raise ValueError("an exact certificate spends no α and has no windows; one by margins spends no α")
             return
         ledger = stats.Ledger(self.alpha)
         for purpose, amount in self.ledger:
@@ -358,18 +286,3 @@ class Certificate:
         used = math.fsum((self.error.alpha, *(w.alpha for w in self.windows)))
         if used > ledger.spent * (1 + 1e-9):
             raise ValueError(f"the bounds use α = {used:g}, but the ledger shows only {ledger.spent:g}")
-
-
-def _columns(windows: tuple[Window, ...]) -> dict[str, list[Any]]:
-    """Windows as columns: a cover has thousands."""
-    rows = [asdict(w) for w in windows]
-    return {f.name: [r[f.name] for r in rows] for f in fields(Window)}
-
-
-def _rows(columns: dict[str, list[Any]]) -> tuple[Window, ...]:
-    windows = []
-    for values in zip(*columns.values(), strict=True):
-        w = dict(zip(columns, values, strict=True))
-        cell = Box(tuple(w["cell"]["lower"]), tuple(w["cell"]["upper"])) if w["cell"] else None
-        windows.append(Window(**w | {"center": tuple(w["center"]), "cell": cell}))
-    return tuple(windows)

@@ -4,7 +4,7 @@ base_spt           BaseSPT: assumes that T composes; heuristic
 dist_spt_x         DistSPT^x: the interpolation error of this x is bounded, (E, ρ); joint or nested theorem
 dist_spt_d         DistSPT^D: (E, ρ) comes from a calibration that holds for a share q_E of the data
 dist_spt_d_online  the same at an attacked x' whose original is unseen
-cover              pixel noise alone: Γ in small windows, each tested at one image
+cover              pixel noise alone: Γ in small windows, each tested at one image; or none, and a Lipschitz network
 exact              no smoothing: the plain classifier on every image that the attacker can hand over
 """
 
@@ -21,15 +21,18 @@ from warpcert.bounds.cover import cover_windows
 from warpcert.bounds.error import SupBound, bound_error, guess_and_test
 from warpcert.bounds.exact import verify
 from warpcert.bounds.proved import Curve
-from warpcert.certificate import ABSTAIN, NO_ERROR, Certificate, ErrorBound, Exhausted, Kind
+from warpcert.certificate import ABSTAIN, NO_ERROR, Certificate, ErrorBound, Exhausted, Kind, Margins
 from warpcert.smoothing.covering import Covering
 from warpcert.smoothing.inner import Inner
 from warpcert.smoothing.joint import Classifier, logits_of
+from warpcert.smoothing.margins import MarginCover
 from warpcert.smoothing.run import Run, Sampling, check_fit
 from warpcert.threat import Defence, Threat
 from warpcert.version import __version__
 
 __all__ = ["base_spt", "cover", "dist_spt_d", "dist_spt_d_online", "dist_spt_x", "exact"]
+
+MARGIN_SLACK = 1e-4  # of the largest logit (at least 1): stands for the rounding of float32 logits
 
 
 def base_spt(
@@ -139,6 +142,7 @@ def cover(
     target: float = 0.5,
     rounded: bool = True,
     max_windows: int = 20_000,
+    lipschitz: float | None = None,
     model: str = "",
 ) -> Certificate:
     """The label of g(z) = argmax_c P_δ(f(P z + δ) = c) at q(T_γ x) for all γ in the certified cells, confidence 1 − α.
@@ -146,8 +150,18 @@ def cover(
     Γ is cut into windows whose images are provably within E_j ≈ target·σ_δ of the window's own image, at which an
     anytime-valid test with α/J and at most n samples must find P_δ(label) > Φ(E_j/σ_δ). From γ = 0 outwards; the first
     window that fails ends it. Of the defence, P and the pixel noise are used; parameters are not smoothed.
+
+    Without pixel noise, PROVED: the label of the plain classifier f∘P, if its logit vector is `lipschitz`-Lipschitz in
+    ℓ2 (by default what `classifier.lipschitz` declares, as the package's own networks do once they are verified). One
+    forward pass per window, whose width follows the margin; `sampling` and `target` are not used.
     """
     x = check_fit(classifier, x, defence, threat)
+    if lipschitz is None and defence.sigma_noise == 0:
+        lipschitz = getattr(classifier, "lipschitz", None)
+    if lipschitz is not None:
+        refuse_tf32(x, MARGIN_SLACK)
+        margins = Margins(float(lipschitz), MARGIN_SLACK)
+        return MarginCover(classifier, x, defence, threat, margins, rounded).certify(max_windows, model)
     return Covering(classifier, x, defence, threat, sampling, model).certify(
         cover_windows(
             x, threat, defence.preprocess, target=target * defence.sigma_noise, rounded=rounded, max_windows=max_windows
@@ -173,10 +187,7 @@ def exact(
     1), which stands for the rounding of logits: 10⁻⁴ in float32, 10⁻² for a network in half precision.
     """
     x = check_fit(classifier, x, defence, threat)
-    if x.is_cuda and torch.backends.cudnn.allow_tf32 and slack < 0.01:
-        raise ValueError(
-            "TF32 convolutions err by more than the slack on logits: set torch.backends.cudnn.allow_tf32 = False"
-        )
+    refuse_tf32(x, slack)
     start = time.perf_counter()
     plain = defence.without_parameter_noise(0.0)
 
@@ -205,3 +216,10 @@ def exact(
         seconds=time.perf_counter() - start,
         reason="" if verdict.verified else verdict.reason,
     )
+
+
+def refuse_tf32(x: Tensor, slack: float) -> None:
+    if x.is_cuda and torch.backends.cudnn.allow_tf32 and slack < 0.01:
+        raise ValueError(
+            "TF32 convolutions err by more than the slack on logits: set torch.backends.cudnn.allow_tf32 = False"
+        )

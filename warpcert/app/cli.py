@@ -1,4 +1,4 @@
-"""The command line: `warpcert certify | bound | predict | attack | train | check | data`."""
+"""The command line: `warpcert certify | bound | predict | attack | train | check | data | models`."""
 
 from __future__ import annotations
 
@@ -103,6 +103,10 @@ def build_parser() -> argparse.ArgumentParser:
     p = verbs.add_parser("data", help="list the datasets and where they are looked for")
     p.add_argument("--data-root", type=Path, help=f"folder with the datasets (default: ${data.ROOT_VARIABLE})")
     p.set_defaults(run=commands.list_data)
+
+    p = verbs.add_parser("models", help="list the models by name: task, certified figures, size, licence, SHA-256")
+    p.add_argument("--json", action="store_true", help="print the list as JSON")
+    p.set_defaults(run=commands.list_models)
     return parser
 
 

@@ -7,7 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,14 @@ from warpcert.certificate import ABSTAIN, Certificate, Kind
 from warpcert.lab import report
 from warpcert.lab.runner import run, seed_for
 from warpcert.lab.store import Store, read_records, verify
-from warpcert.learn import data
+from warpcert.learn import data, zoo
 from warpcert.learn.train import Recipe
 from warpcert.learn.train import train as train_recipe
 from warpcert.smoothing.inner import GaussianInner
 from warpcert.smoothing.joint import predict as joint_predict
 from warpcert.smoothing.run import Sampling
 
-__all__ = ["METHODS", "attack", "bound", "certify", "check", "list_data", "predict", "train"]
+__all__ = ["METHODS", "attack", "bound", "certify", "check", "list_data", "list_models", "predict", "train"]
 
 METHODS = ("base", "dist-x", "dist-d", "cover", "exact")
 
@@ -343,4 +343,15 @@ def list_data(args: argparse.Namespace, console: Console) -> int:
         except ValueError as error:
             table.add_row(name, "–", "–", "–", str(error))
     Console(highlight=False).print(table)
+    return 0
+
+
+def list_models(args: argparse.Namespace, console: Console) -> int:
+    if args.json:
+        print(json.dumps([asdict(listing) for listing in zoo.manifest().values()]))
+        return 0
+    for m in zoo.manifest().values():
+        print(f"{m.name}   {m.task}   {m.bytes / 1e6:.1f} MB   {m.licence}\n    SHA-256 {m.sha256}")
+        for what, share in m.figures.items():
+            print(f"    certified {share}: {what}")
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, final
 
@@ -16,7 +15,7 @@ from warpcert import transforms
 from warpcert.bounds.error import SupBound
 from warpcert.bounds.proved import Boxes, Curve
 from warpcert.bounds.sampled import Sampled
-from warpcert.learn import data, models
+from warpcert.learn import data, models, zoo
 from warpcert.smoothing.run import Sampling
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Preprocess
@@ -51,6 +50,7 @@ class Case:
     threat: Threat
     device: torch.device
     indices: range
+    shuffled: bool = False
 
     def image(self, index: int) -> Tensor:
         return self.dataset.image(index).to(self.device)
@@ -72,7 +72,8 @@ def add_case(parser: argparse.ArgumentParser) -> None:
     g.add_argument("--split", default="test", choices=("train", "test"))
     g.add_argument("--count", type=int, default=20, help="how many images (default: %(default)s)")
     g.add_argument("--start", type=int, default=0, help="index of the first image (default: %(default)s)")
-    g.add_argument("--model", default=EMBEDDED, help="a .safetensors file, or mnist-rotation (embedded, the default)")
+    g.add_argument("--shuffled", action="store_true", help="count images in a random order, always the same")
+    g.add_argument("--model", default=EMBEDDED, help="a .safetensors file or a name that `warpcert models` lists")
     g.add_argument(
         "--half", action="store_true", help="compute the network in half precision: faster on a GPU, another function"
     )
@@ -143,7 +144,8 @@ def open_case(args: argparse.Namespace) -> Case:
     """Loads and checks everything that the arguments name; a ValueError says what does not fit."""
     device = device_of(args.device)
     dataset = data.load(args.data, args.split, args.data_root)
-    model, config, extra = models.load_weights(model_path(args.model))
+    dataset = dataset.shuffled() if args.shuffled else dataset
+    model, config, extra = models.load_weights(zoo.find(args.model))
     if dataset.shape != config.shape:
         raise ValueError(
             f"{args.data} has items of shape {list(dataset.shape)}, but the model takes {list(config.shape)}"
@@ -157,17 +159,9 @@ def open_case(args: argparse.Namespace) -> Case:
     box = defence.transform.box(*gamma)
     threat = Threat(defence.transform, box, args.attacker, not args.unrounded)
     indices = range(args.start, min(args.start + args.count, len(dataset)))
-    fingerprint = models.fingerprint(model)
-    if args.half:
-        return Case(dataset, models.Half(model).to(device), f"{fingerprint}-half", defence, threat, device, indices)
-    return Case(dataset, model.to(device), fingerprint, defence, threat, device, indices)
-
-
-def model_path(name: str) -> Path:
-    if name != EMBEDDED:
-        return Path(name)
-    with resources.as_file(resources.files("warpcert") / "assets" / f"{EMBEDDED}.safetensors") as path:
-        return path
+    fingerprint = models.fingerprint(model) + ("-half" if args.half else "")
+    classifier = (models.Half(model) if args.half else model).to(device)
+    return Case(dataset, classifier, fingerprint, defence, threat, device, indices, args.shuffled)
 
 
 def _defence(args: argparse.Namespace, extra: dict[str, Any]) -> Defence:
@@ -209,5 +203,6 @@ def describe(case: Case, sampling: Sampling, **more: Any) -> dict[str, Any]:
         "threat": case.threat.to_dict(),
         "sampling": dataclasses.asdict(sampling),
         "device": case.device.type,
+        **({"order": "shuffled"} if case.shuffled else {}),
         **more,
     }

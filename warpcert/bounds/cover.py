@@ -19,12 +19,13 @@ from warpcert.bounds.cover_pieces import Scene, center_images, distances
 from warpcert.threat import Threat
 from warpcert.transforms import PointwiseTransform, Preprocess, Rotation, Scaling, SpatialTransform, Translation
 
-__all__ = ["Windows", "cover_windows"]
+__all__ = ["Windows", "cover_windows", "halved"]
 
 PILOTS = 32  # places along Γ where the width that meets the target is sought
 ROUNDS = 7  # of that search
 AIM = 0.96  # E sought there, as a share of the target: neighbours vary by a few per cent
 FLOOR = 1.2  # windows are not narrowed below this multiple of what a single γ costs
+PLACES = 6  # decimals of the windows' ends inside Γ and of E (rounded up): short numbers for certificates
 HALVINGS = 8  # of a window that still misses the target
 
 
@@ -95,7 +96,7 @@ def cover_windows(
         search = _Search(scene, target, max_windows)
         windows = search.cells() if transform.dim > 1 else search.line()
         lower, upper, bound = search.halve(*windows)
-    return Windows(lower, upper, bound, rounded, search.evaluated, time.perf_counter() - start)
+    return Windows(lower, upper, _rounded_up(bound), rounded, search.evaluated, time.perf_counter() - start)
 
 
 @final
@@ -150,7 +151,7 @@ class _Search:
         place = torch.arange(count + 1).to(edges) * (float(steps[-1]) / count)
         block = torch.searchsorted(steps, place, right=True).clamp(1, len(size)) - 1
         share = (place - steps[block]) / each[block].clamp_min(1e-300)
-        cuts = (edges[block] + size[block] * share).clamp(first, last).cummax(0).values
+        cuts = (edges[block] + size[block] * share).round(decimals=PLACES).clamp(first, last).cummax(0).values
         cuts[0], cuts[-1] = first, last
         return cuts[:-1, None], cuts[1:, None]
 
@@ -196,10 +197,27 @@ class _Search:
         return lower, upper, bound
 
 
+def halved(windows: Windows, chosen: Tensor, x: Tensor, threat: Threat, preprocess: Preprocess) -> Windows:
+    """Both halves of each of the windows `chosen` (indices), and nothing else; x, threat and P as they were covered."""
+    start = time.perf_counter()
+    lower, upper = _halves(windows.lower[chosen], windows.upper[chosen])
+    scene = Scene(x.to(lower.device, torch.float64), threat, preprocess, windows.rounded)
+    with torch.no_grad():
+        bound = _rounded_up(distances(scene, lower, upper))
+    return Windows(lower, upper, bound, windows.rounded, len(lower), time.perf_counter() - start)
+
+
+def _rounded_up(bound: Tensor) -> Tensor:
+    scale = float(10**PLACES)
+    return (bound * (scale * (1 + 1e-12))).ceil() / scale
+
+
 def _halves(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """Both halves of each box [J,d], cut across its longest side."""
     side = (upper - lower).argmax(1, keepdim=True)
-    middle = ((lower + upper) / 2).gather(1, side)
+    low, high, middle = (t.gather(1, side) for t in (lower, upper, (lower + upper) / 2))
+    short = middle.round(decimals=PLACES)
+    middle = torch.where((low < short) & (short < high), short, middle)
     return torch.cat((lower, lower.scatter(1, side, middle))), torch.cat((upper.scatter(1, side, middle), upper))
 
 

@@ -1,10 +1,15 @@
-"""Results that survive a crash: one folder per run, one sealed JSON line per image, appended and never rewritten."""
+"""Results that survive a crash: one folder per run, one sealed JSON line per image, appended and never rewritten.
+
+A finished folder may be kept packed (certificates.jsonl.gz): it can be read and checked, not appended to.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -13,10 +18,11 @@ from typing import Any, Self, final
 from warpcert.certificate import Certificate
 from warpcert.sealed import seal, unseal
 
-__all__ = ["Store", "read_config", "read_records", "verify"]
+__all__ = ["Store", "pack", "read_config", "read_records", "verify"]
 
 CONFIG = "config.json"
 CERTIFICATES = "certificates.jsonl"
+PACKED = CERTIFICATES + ".gz"
 
 
 @final
@@ -30,6 +36,8 @@ class Store:
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         config = json.loads(json.dumps(config))
         folder.mkdir(parents=True, exist_ok=True)
+        if (folder / PACKED).exists():
+            raise ValueError(f"{folder} holds a finished run ({PACKED}); choose another folder")
         self._file = (folder / CERTIFICATES).open("ab")
         try:
             self._claim(folder, config)
@@ -102,10 +110,14 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read_records(folder: Path) -> Iterator[dict[str, Any]]:
     """The complete records of a run folder, in the order they were written; a torn last line is passed over."""
-    path = folder / CERTIFICATES
+    path = folder / (PACKED if (folder / PACKED).is_file() else CERTIFICATES)
     if not path.is_file():
         raise ValueError(f"{folder} is not a run folder: it has no {CERTIFICATES}")
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.name == PACKED else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be unpacked ({error}); copy it again") from None
+    for number, line in enumerate(raw.split(b"\n")[:-1], 1):
         try:
             record = json.loads(line)
             if not {"index", "true_label", "certificate", "digest"} <= record.keys():
@@ -113,6 +125,15 @@ def read_records(folder: Path) -> Iterator[dict[str, Any]]:
         except (ValueError, AttributeError) as error:
             raise ValueError(f"{path}, line {number} is not a record: {error}") from None
         yield record
+
+
+def pack(run: Path, folder: Path) -> None:
+    """Keeps a run's configuration and certificates, by index and compressed, in another folder."""
+    records = sorted(read_records(run), key=lambda record: int(record["index"]))
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PACKED).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    (folder / CONFIG).write_bytes((run / CONFIG).read_bytes())
 
 
 def verify(folder: Path) -> list[str]:

@@ -162,11 +162,11 @@ class LipschitzNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[1:] != self.config.shape:
             raise ValueError(f"this model takes batches of {list(self.config.shape)}; got {list(x.shape[1:])}")
-        x = (x - self.mean) / self.std
-        x = self.body[0](x)
+        x = self.body[0]((x - self.mean) / self.std)
         x = self.body[1:](pad(x, (0, 0, 0, 0, 0, self.config.width - x.shape[1])))
         x = x.flatten(1) if self.flatten else x.sum((2, 3)) / math.sqrt(self.places)  # both 1-Lipschitz
-        logits: Tensor = self.head(x)
+        with torch.autocast(x.device.type, enabled=False):  # margins are small beside bfloat16's steps
+            logits: Tensor = self.head(x.float())
         return logits / self.divisor
 
 
@@ -180,7 +180,8 @@ class Fold(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = (-side % self.size for side in x.shape[-2:])
-        return pixel_unshuffle(pad(x, (0, width, 0, height)) if height or width else x, self.size)
+        folded = pixel_unshuffle(pad(x, (0, width, 0, height)) if height or width else x, self.size)
+        return folded.contiguous(memory_format=torch.channels_last)
 
 
 @torch.no_grad()

@@ -153,6 +153,17 @@ def _between_steps() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def _tuned() -> Iterator[None]:
+    """Lets cuDNN measure which convolution is fastest, as all batches have one shape."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
 def train(
     recipe: Recipe,
     data: Dataset,
@@ -181,7 +192,7 @@ def train(
         progress = {"step": run.step, "seconds": before + time.monotonic() - began, "loss": float(run.loss)}
         store(checkpoint, recipe, run.modules(), run.optimizer, progress)
 
-    with _between_steps() as asked:
+    with _between_steps() as asked, _tuned():
         while run.step < run.steps:
             lr = run.lr()
             run.advance()
@@ -214,6 +225,8 @@ def _finish(run: _Run, out: Path, row: dict[str, Any], seconds: float) -> dict[s
         "dataset": recipe.dataset,
         "defence": defence.to_dict(),
         "gamma": recipe.gamma,
+        "attacker": recipe.attacker,
+        "rounded": recipe.rounded,
         "classes": run.kept.classes,
     }
     save(run.average, out / "model.safetensors", extra | {"step": run.step, "of": run.steps})

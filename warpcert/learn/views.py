@@ -55,4 +55,6 @@ class Views:
 
     def delta(self, like: Tensor, draw: torch.Generator) -> Tensor:
         """Pixel noise of the shape of `like`."""
+        if not self.noise:
+            return torch.zeros_like(like)
         return torch.randn(like.shape, generator=draw, device=like.device) * self.noise

@@ -32,7 +32,9 @@ class Covering:
         self, classifier: Classifier, x: Tensor, defence: Defence, threat: Threat, sampling: Sampling, model: str
     ) -> None:
         if defence.sigma_noise == 0:
-            raise ValueError("a cover needs pixel noise: set sigma_noise > 0")
+            raise ValueError(
+                "a cover needs pixel noise (sigma_noise > 0), or a classifier with a proved Lipschitz constant"
+            )
         self.start = time.perf_counter()
         self.classifier, self.x, self.threat, self.sampling, self.model = classifier, x, threat, sampling, model
         self.defence = defence.without_parameter_noise(defence.sigma_noise)
@@ -64,7 +66,7 @@ class Covering:
             threat=self.threat,
             defence=self.defence,
             error=error,
-            windows=tuple(done),
+            windows=tuple(sorted(done, key=lambda w: w.center)),
             alpha=s.alpha,
             ledger=ledger.entries,
             classes=len(guessed),
