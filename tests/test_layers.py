@@ -13,7 +13,7 @@ PACKAGE = Path(warpcert.__file__).parent
 LAYERS = [
     {"stats", "radius", "interval", "sealed", "version"},
     {"transforms"},
-    {"threat", "region"},
+    {"threat", "region", "evidence"},
     {"certificate"},
     {"bounds", "smoothing", "attacks"},
     {"methods"},
