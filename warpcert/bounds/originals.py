@@ -80,7 +80,7 @@ class IntervalInverse(InverseBound):
 
     refinements: int = 10
     cells: int = 64
-    splits: int = 4
+    splits: int = 6
     most: int = 256
     name: ClassVar[str] = "interval"
 
