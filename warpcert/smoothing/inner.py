@@ -23,6 +23,7 @@ class Inner(ABC):
     independently.
     """
 
+    classifier: Classifier
     alpha: float
 
     @abstractmethod
