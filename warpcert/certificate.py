@@ -303,8 +303,9 @@ class Certificate:
             raise ValueError("an individual certificate needs votes around β = 0 and in at least one window")
         if self.share or bool(self.error.betas) != bool(self.error.alpha):
             raise ValueError("an individual certificate pays for ρ, or counts only β's within E and has none")
-        if any(w.cell is None or not _inside(w.cell, self.threat.box) for w in self.windows):
-            raise ValueError("every window of an individual certificate holds a cell of Γ")
+        cells = [(w.center, w.cell) for w in self.windows]
+        if any(c is None or c.center != at or not _inside(c, self.threat.box) for at, c in cells):
+            raise ValueError("every window of an individual certificate stands in the middle of a cell of Γ")
         if any(w.E > self.error.E for w in self.windows):
             raise ValueError(f"E = {self.error.E:g} is less than that of a window")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import torch
@@ -21,7 +21,7 @@ from warpcert.bounds.inverse import ROOM, interval_inverse, surviving
 from warpcert.interval import Interval
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import SpatialTransform
-from warpcert.transforms.kernels import Kernel, gather, kernel, taps
+from warpcert.transforms.kernels import Kernel, kernel, sample
 
 __all__ = ["IntervalInverse", "InverseBound", "Originals"]
 
@@ -74,13 +74,14 @@ class InverseBound(ABC):
 class IntervalInverse(InverseBound):
     """Boxes of the original by the interval inverse (the paper), errors by interval arithmetic: the baseline.
 
-    Γ is cut into `cells` parts along every axis, and what survives is halved along every axis `splits` times, or until
-    more than `most` cells would be open. `refinements` sharpen the boxes of every cell.
+    Γ is cut into `cells` parts (about as many along every axis), and what survives is halved along every axis until
+    source points are known to `finest` pixels, or more than `most` cells would be open. `refinements` sharpen the boxes
+    of every cell.
     """
 
     refinements: int = 10
     cells: int = 64
-    splits: int = 6
+    finest: float = 0.002
     most: int = 256
     name: ClassVar[str] = "interval"
 
@@ -89,9 +90,7 @@ class IntervalInverse(InverseBound):
         per_axis = max(2, round(self.cells ** (1 / threat.box.dim)))
         low, high, found = surviving(x_attacked, threat, per_axis, self.refinements)
         lower, upper, examined = found.low, found.high, per_axis**threat.box.dim
-        for _ in range(self.splits):
-            if not 0 < len(low) * 2**threat.box.dim <= self.most:
-                break
+        while 0 < len(low) * 2**threat.box.dim <= self.most and _spread(threat, low, high, x_attacked) > self.finest:
             low, high = halved(low, high)
             examined += len(low)
             low, high, lower, upper = self._kept(x_attacked, threat, low, high)
@@ -131,13 +130,12 @@ class IntervalInverse(InverseBound):
         count, cells = len(beta), len(originals.low)
         result = torch.empty(count, cells, dtype=torch.float64, device=x.device)
         near = _Near(originals, k)
-        room = 2**26 if x.is_cuda else 2**22
-        chunk = max(1, room // (2 * x.numel() * (2 * k.reach) ** 2 * max(1, cells)))
-        seen = gather(x, *_transform(defence).coordinates(beta, height, width), k)
+        pairs = max(1, (2**26 if x.is_cuda else 2**22) // (x.numel() * (2 * k.reach) ** 2))  # at once
+        chunk = max(1, pairs // max(1, cells))
+        seen = sample(x, *_transform(defence).coordinates(beta, height, width), k)
         for start in range(0, count, chunk):
             part = slice(start, start + chunk)
-            for first in range(0, cells, most := max(1, room // (2 * x.numel() * (2 * k.reach) ** 2))):
-                chosen = torch.arange(first, min(first + most, cells), device=x.device)
+            for chosen in torch.split(torch.arange(cells, device=x.device), pairs):
                 result[part, chosen] = near.errors(seen[part], beta[part], chosen, defence)
             if progress is not None:
                 progress(min(start + chunk, count), count)
@@ -150,6 +148,7 @@ class _Near:
 
     def __init__(self, originals: Originals, k: Kernel) -> None:
         self.k, self.low, self.high = k, originals.low, originals.high
+        self.absolute = k if k.reach == 1 else replace(k, value=lambda u: k.value(u).abs(), torch_mode=None)  # |D|
         lower, upper = originals.lower, originals.upper
         self.middle, self.half = (lower + upper) / 2, (upper - lower) / 2
         # The range of x over the pixels within reach of every point at distance ≤ 1 from a point between i and i+1:
@@ -162,23 +161,14 @@ class _Near:
 
     def errors(self, seen: Tensor, beta: Tensor, cells: Tensor, defence: Defence) -> Tensor:
         """[b,k] without the slack of the whole norm: P T_β x' from seen = T_β x' [b,C,H,W], β [b,d], cells [k]."""
-        transform, (channels, height, width) = _transform(defence), seen.shape[1:]
-        shape = (len(beta) * len(cells), height, width)
-        y = torch.arange(height, dtype=beta.dtype, device=beta.device)[:, None] - (height - 1) / 2
-        x = torch.arange(width, dtype=beta.dtype, device=beta.device)[None, :] - (width - 1) / 2
+        transform, (height, width) = _transform(defence), seen.shape[2:]
         ends = zip(self.low[cells].unbind(1), self.high[cells].unbind(1), beta.unbind(1), strict=True)
         total = [Interval(a[None], b[None]) + shift[:, None] for a, b, shift in ends]
-        gamma = [Interval(t.low.reshape(-1, 1, 1), t.high.reshape(-1, 1, 1)) for t in total]
-        rectangle = [s.expand(shape) for s in transform.source(gamma, y, x)]
-        at = [(s.low + s.high) / 2 for s in rectangle]
-        away = [(s.high - s.low) / 2 for s in rectangle]
-        index, weight = taps(at[0], at[1], height, width, self.k)  # [B,H,W,K]
+        gamma = [Interval(t.low.flatten(), t.high.flatten()) for t in total]
+        at, away = _rectangles(transform, gamma, height, width)
         which = cells.repeat(len(beta))
-        both = torch.cat((self.middle[which], self.half[which]), 1).flatten(2)  # [B,2C,N]
-        value = both.gather(2, index.flatten(1)[:, None].expand(-1, 2 * channels, -1))
-        value = value.reshape(shape[0], 2 * channels, *index.shape[1:])
-        center = (value[:, :channels] * weight[:, None]).sum(-1)
-        radius = (value[:, channels:] * weight[:, None].abs()).sum(-1) + self._motion(at, away, which) + SLACK
+        center = sample(self.middle[which], at[0], at[1], self.k)
+        radius = sample(self.half[which], at[0], at[1], self.absolute) + self._motion(at, away, which) + SLACK
         difference = seen.repeat_interleave(len(cells), 0) - center
         error = defence.preprocess(difference).abs() + defence.preprocess(radius) + SLACK
         norms: Tensor = torch.linalg.vector_norm(error.flatten(1), dim=1)
@@ -197,6 +187,26 @@ class _Near:
         nearby = torch.where((torch.maximum(*away) <= 1)[:, None], nearby, 1.0)
         far = (self.k.gradient * (away[0] + away[1])).clamp_max(1 + 2 * self.k.overshoot)
         return far[:, None] * nearby
+
+
+def _rectangles(
+    transform: SpatialTransform, gamma: list[Interval], height: int, width: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Centres and half-widths (rows, columns), each [m,H,W], of what encloses the source points for γ [m] per axis."""
+    like = gamma[0].low
+    y = torch.arange(height, dtype=like.dtype, device=like.device)[:, None] - (height - 1) / 2
+    x = torch.arange(width, dtype=like.dtype, device=like.device)[None, :] - (width - 1) / 2
+    wide = [Interval(g.low[:, None, None], g.high[:, None, None]) for g in gamma]
+    ends = [s.expand((len(like), height, width)) for s in transform.source(wide, y, x)]
+    return [(s.low + s.high) / 2 for s in ends], [(s.high - s.low) / 2 for s in ends]
+
+
+def _spread(threat: Threat, low: Tensor, high: Tensor, x: Tensor) -> float:
+    """How far source points can be from the middle of what is known of them, in the first cell (all are alike)."""
+    assert isinstance(threat.transform, SpatialTransform)
+    gamma = [Interval(a[:1], b[:1]) for a, b in zip(low.unbind(1), high.unbind(1), strict=True)]
+    _, away = _rectangles(threat.transform, gamma, *x.shape[1:])
+    return max(float(a.max()) for a in away)
 
 
 def _transform(defence: Defence) -> SpatialTransform:
