@@ -19,6 +19,7 @@ lint: $(READY)
 
 soundness: $(READY)
 	$(BIN)/python -m benchmarks.soundness
+	$(BIN)/python -m benchmarks.soundness_inverse
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.foundation

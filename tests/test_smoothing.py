@@ -160,6 +160,8 @@ def test_training_mode_and_numpy_are_refused_and_float64_is_taken() -> None:
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(SIDE * SIDE, 2))
     with pytest.raises(ValueError, match=r"eval\(\)"):
         wc.predict(net.train(), DEFENCE, grey(0.5))
+    with pytest.raises(ValueError, match=r"eval\(\)"):
+        wc.predict_nested(wc.GaussianInner(net, NOISE), DEFENCE, grey(0.5), generator=torch.Generator())
     with pytest.raises(ValueError, match="torch tensor"):
         wc.predict(brighter, DEFENCE, grey(0.5).numpy())  # type: ignore[arg-type]
     assert sum(wc.predict(net.eval(), DEFENCE, grey(0.9).double(), n=50).counts) == 50

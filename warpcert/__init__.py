@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from warpcert.attacks import Attack, gradient, grid, worst_of_k
 from warpcert.bounds.calibration import Calibration
+from warpcert.bounds.originals import IntervalInverse
 from warpcert.bounds.proved import Curve
 from warpcert.bounds.sampled import Sampled
 from warpcert.certificate import ABSTAIN, Certificate, ErrorBound, Kind
 from warpcert.learn.zoo import Loaded, load
-from warpcert.methods import base_spt, cover, dist_spt_d, dist_spt_d_online, dist_spt_x, exact
+from warpcert.methods import base_spt, cover, dist_spt_d, dist_spt_d_online, dist_spt_x, exact, indiv_spt
 from warpcert.smoothing.inner import GaussianInner, MarginInner
 from warpcert.smoothing.joint import Prediction, predict
 from warpcert.smoothing.nested import predict_nested
@@ -39,6 +40,7 @@ __all__ = [
     "Defence",
     "ErrorBound",
     "GaussianInner",
+    "IntervalInverse",
     "Kind",
     "Loaded",
     "MarginInner",
@@ -61,6 +63,7 @@ __all__ = [
     "exact",
     "gradient",
     "grid",
+    "indiv_spt",
     "load",
     "predict",
     "predict_nested",

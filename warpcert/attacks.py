@@ -7,6 +7,7 @@ or network after P.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -17,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from warpcert.smoothing.joint import Classifier, batch_size, logits_of, validate_image
 from warpcert.threat import Threat
 
-__all__ = ["Attack", "gradient", "grid", "worst_at", "worst_of_k"]
+__all__ = ["ATTACKS", "Attack", "gradient", "grid", "worst_at", "worst_of_k"]
 
 
 @final
@@ -104,3 +105,11 @@ def worst_at(classifier: Classifier, x: Tensor, label: int, threat: Threat, gamm
     worst = gamma[best : best + 1]
     image = threat.attacked(x, worst)[0]
     return Attack(tuple(worst[0].tolist()), image, best_loss, answer, answer != label, len(gamma))
+
+
+# By name, with one measure of effort: candidates, points per axis, or starts.
+ATTACKS: dict[str, Callable[[Classifier, Tensor, int, Threat, int, torch.Generator], Attack]] = {
+    "worst-of-k": lambda f, x, label, threat, k, source: worst_of_k(f, x, label, threat, k=k, generator=source),
+    "grid": lambda f, x, label, threat, k, source: grid(f, x, label, threat, per_axis=k),
+    "gradient": lambda f, x, label, threat, k, source: gradient(f, x, label, threat, starts=k, generator=source),
+}

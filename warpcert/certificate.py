@@ -21,7 +21,8 @@ from warpcert.transforms import Box, SpatialTransform
 
 __all__ = ["ABSTAIN", "NO_ERROR", "Certificate", "ErrorBound", "Exhausted", "Kind", "Margins", "Share", "Window"]
 
-FORMS = ("joint", "nested", "base", "attacked", "cover", "margin", "exact")
+FORMS = ("joint", "nested", "base", "attacked", "indiv", "indiv-nested", "cover", "margin", "exact")
+INDIVIDUAL = ("indiv", "indiv-nested")
 ABSTAIN = -1  # the label of "no answer"; no class has it
 
 
@@ -37,6 +38,10 @@ class Certificate:
     nested     the same with r_j = κ_j: E sits inside the votes
     base       the same with E dropped: heuristic
     attacked   x' was sampled: all of Γ or nothing, and the claim is g(x) = g(x') for the unseen original x
+    indiv      as attacked, with (E_j, ρ) for every original that can have led here: the windows hold all γ that are
+               not proved impossible, votes and E_j of a window come from β around −γ_j, and its cell must lie within
+               r_j of γ_j. γ sits in one window, whichever, so α is spent on one. `centred` shows g(x') = label
+    indiv-nested  the same with r_j = κ_j
     cover      the cells whose test accepts P_δ(label) > Φ(E_j/σ_δ); no parameter noise
     margin     the cells whose margin exceeds √2·L·E_j; the plain classifier, no α
     exact      Γ or nothing; the plain classifier answered `label` on every image, no α
@@ -56,6 +61,8 @@ class Certificate:
     share: Share | None = None
     exhausted: Exhausted | None = None
     margins: Margins | None = None
+    centred: Window | None = None  # of an individual certificate: the votes at x' itself
+    excluded: float | None = None  # the share of Γ that is proved not to have led to x'
     counterexample: tuple[float, ...] | None = None  # a γ at which the plain classifier answers differently
     seed: int | None = None
     model: str = ""  # fingerprint of the classifier
@@ -84,14 +91,14 @@ class Certificate:
         `accepted`).
         """
         alpha = window.alpha / 2 if window.runner_up is not None else window.alpha
-        if self.form == "nested":
+        if self.form in ("nested", "indiv-nested"):
             return stats.acceptance_bound(window.k, window.n, alpha, self.alpha_inner)
         return stats.lower_bound(window.k, window.n, alpha)
 
     def kappa(self, window: Window) -> float | None:
         """The largest μ that the window's votes survive, None if none."""
         p = self.p_lower(window)
-        if self.form == "attacked":
+        if self.form == "attacked" or self.form in INDIVIDUAL:
             return radius.kappa_attacked(p, self.error.rho)
         if window.runner_up is None:
             return radius.kappa_one(p, self.error.rho)
@@ -102,13 +109,23 @@ class Certificate:
     def whitened_radius(self, window: Window) -> float | None:
         """r_j: the certified radius around the window's centre in units of σ_γ, None if nothing is certified there."""
         kappa = None if self.abstains else self.kappa(window)
+        E = window.E if self.form in INDIVIDUAL else self.error.E
         if kappa is None:
             return None
-        if self.form not in ("joint", "attacked") or self.error.E == 0:
+        if self.form not in ("joint", "attacked", "indiv") or E == 0:
             return kappa
-        if self.defence.sigma_noise == 0 or not math.isfinite(self.error.E):
+        if self.defence.sigma_noise == 0 or not math.isfinite(E):
             return None
-        return radius.param_radius(kappa, self.error.E / self.defence.sigma_noise)
+        return radius.param_radius(kappa, E / self.defence.sigma_noise)
+
+    def vouches(self, window: Window) -> bool:
+        """Of an individual certificate: whether g(x) = label follows for every γ in the window's cell."""
+        r = self.whitened_radius(window)
+        return (
+            r is not None
+            and window.cell is not None
+            and Region(window.center, self.defence.sigma_param, r).contains(window.cell)
+        )
 
     @cached_property
     def accepted(self) -> tuple[bool, ...]:
@@ -134,6 +151,10 @@ class Certificate:
         if self.form == "exact":
             done = self.exhausted
             proved = not self.abstains and done is not None and done.margin > done.slack
+            return (Region.cell(self.threat.box),) if proved else ()
+        if self.form in INDIVIDUAL:
+            settled = not self.abstains and self.centred is not None and self.p_lower(self.centred) > 0.5
+            proved = settled and bool(self.windows) and all(map(self.vouches, self.windows))
             return (Region.cell(self.threat.box),) if proved else ()
         if self.form in ("cover", "margin"):
             chosen = zip(self.windows, self.accepted, strict=True)
@@ -167,7 +188,9 @@ class Certificate:
         if isinstance(self.threat.transform, SpatialTransform):
             pixels += f", {self.threat.interpolation}"
         every = f"every {self.threat.transform.noun} within {span} ({pixels})"
-        if self.form == "attacked":
+        if self.form in INDIVIDUAL:
+            claim = self._individual_claim(span, pixels)
+        elif self.form == "attacked":
             claim = f"the original is answered {self.label} as this picture is, for {every} that led from it to here"
         else:
             who = {"exact": "plain", "margin": "plain", "cover": "noise-smoothed"}.get(self.form, "smoothed")
@@ -184,6 +207,15 @@ class Certificate:
             return f"{claim}: proved by margins, its logits are {self.margins.lipschitz:.6g}-Lipschitz."
         scope = f", if it is one of the {self.share.share:.4g} of pictures with this error" if self.share else ""
         return f"{claim}, with confidence {1 - self.alpha:g}{scope}."
+
+    def _individual_claim(self, span: str, pixels: str) -> str:
+        t = self.threat.transform
+        places = " and ".join(t.place(w.cell) for w in self.windows if w.cell)
+        rest = f"all but {places} is excluded" if self.excluded else "nothing is excluded"
+        return (
+            f"the original picture, unseen, is classified as {self.label} by the smoothed classifier, and so is this "
+            f"one, if it came from a {t.noun} within {span} ({pixels}; {rest}, E ≤ {self.error.E:.3g})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON types, sealed; `derived` repeats what follows from the rest."""
@@ -203,6 +235,8 @@ class Certificate:
             "share": asdict(self.share) if self.share else None,
             "exhausted": asdict(self.exhausted) if self.exhausted else None,
             "margins": asdict(self.margins) if self.margins else None,
+            "centred": columns((self.centred,)) if self.centred else None,
+            "excluded": self.excluded,
             "counterexample": self.counterexample,
             "seed": self.seed,
             "model": self.model,
@@ -246,6 +280,7 @@ class Certificate:
                 "share": Share(**body["share"]) if body["share"] else None,
                 "exhausted": Exhausted(**body["exhausted"]) if body["exhausted"] else None,
                 "margins": Margins(**body["margins"]) if body["margins"] else None,
+                "centred": rows(body["centred"])[0] if body.get("centred") else None,
                 "counterexample": tuple(body["counterexample"]) if body["counterexample"] else None,
                 "ledger": tuple((purpose, amount) for purpose, amount in body["ledger"]),
             }
@@ -274,6 +309,19 @@ class Certificate:
             raise ValueError("a stated ρ belongs to a calibration, and a calibration states ρ")
         if self.form in ("joint", "nested", "attacked") and self.share is None and not (e.betas and e.alpha):
             raise ValueError(f"a {self.form} certificate needs ρ from β's that were drawn, and pays for it")
+        if self.form in INDIVIDUAL and not self.abstains:
+            self._check_individual()
+
+    def _check_individual(self) -> None:
+        if self.centred is None or any(self.centred.center) or not self.windows:
+            raise ValueError("an individual certificate needs votes around β = 0 and in at least one window")
+        if self.share or bool(self.error.betas) != bool(self.error.alpha):
+            raise ValueError("an individual certificate pays for ρ, or counts only β's within E and has none")
+        cells = [(w.center, w.cell) for w in self.windows]
+        if any(c is None or c.center != at or not _inside(c, self.threat.box) for at, c in cells):
+            raise ValueError("every window of an individual certificate stands in the middle of a cell of Γ")
+        if any(w.E > self.error.E for w in self.windows):
+            raise ValueError(f"E = {self.error.E:g} is less than that of a window")
 
     def _check_alpha(self) -> None:
         if self.form in ("exact", "margin"):
@@ -283,6 +331,13 @@ class Certificate:
         ledger = stats.Ledger(self.alpha)
         for purpose, amount in self.ledger:
             ledger.spend(purpose, amount)
-        used = math.fsum((self.error.alpha, *(w.alpha for w in self.windows)))
+        votes = [w.alpha for w in self.windows]
+        if self.form in INDIVIDUAL:  # γ lies in one of the windows: which one does not depend on the draws
+            votes = [max(votes, default=0.0), self.centred.alpha if self.centred else 0.0]
+        used = math.fsum((self.error.alpha, *votes))
         if used > ledger.spent * (1 + 1e-9):
             raise ValueError(f"the bounds use α = {used:g}, but the ledger shows only {ledger.spent:g}")
+
+
+def _inside(cell: Box, box: Box) -> bool:
+    return box.contains(cell.lower) and box.contains(cell.upper)

@@ -4,6 +4,7 @@ base_spt           BaseSPT: assumes that T composes; heuristic
 dist_spt_x         DistSPT^x: the interpolation error of this x is bounded, (E, ρ); joint or nested theorem
 dist_spt_d         DistSPT^D: (E, ρ) comes from a calibration that holds for a share q_E of the data
 dist_spt_d_online  the same at an attacked x' whose original is unseen
+indiv_spt          IndivSPT: at an attacked x', (E, ρ) for every original that can have led to it
 cover              pixel noise alone: Γ in small windows, each tested at one image; or none, and a Lipschitz network
 exact              no smoothing: the plain classifier on every image that the attacker can hand over
 """
@@ -11,6 +12,7 @@ exact              no smoothing: the plain classifier on every image that the at
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -20,9 +22,11 @@ from warpcert.bounds.calibration import Calibration
 from warpcert.bounds.cover import cover_windows
 from warpcert.bounds.error import SupBound, bound_error, guess_and_test
 from warpcert.bounds.exact import verify
+from warpcert.bounds.originals import IntervalInverse, InverseBound
 from warpcert.bounds.proved import Curve
 from warpcert.certificate import ABSTAIN, NO_ERROR, Certificate, ErrorBound, Exhausted, Kind, Margins
 from warpcert.smoothing.covering import Covering
+from warpcert.smoothing.individual import ErrorTest, Individual
 from warpcert.smoothing.inner import Inner
 from warpcert.smoothing.joint import Classifier, logits_of
 from warpcert.smoothing.margins import MarginCover
@@ -30,7 +34,7 @@ from warpcert.smoothing.run import Run, Sampling, check_fit
 from warpcert.threat import Defence, Threat
 from warpcert.version import __version__
 
-__all__ = ["base_spt", "cover", "dist_spt_d", "dist_spt_d_online", "dist_spt_x", "exact"]
+__all__ = ["base_spt", "cover", "dist_spt_d", "dist_spt_d_online", "dist_spt_x", "exact", "indiv_spt"]
 
 MARGIN_SLACK = 1e-4  # of the largest logit (at least 1): stands for the rounding of float32 logits
 
@@ -130,6 +134,33 @@ def dist_spt_d_online(
         model,
     )
     return run.certify(calibration.error(), sampling.alpha, share=calibration.share())
+
+
+def indiv_spt(
+    classifier: Classifier,
+    x_attacked: Tensor,
+    defence: Defence,
+    threat: Threat,
+    sampling: Sampling = Sampling(),
+    *,
+    inverse: InverseBound = IntervalInverse(),
+    betas: int = 500,
+    rank: int = 0,
+    merged: bool = False,
+    inner: Inner | None = None,
+    model: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> Certificate:
+    """g(x) = g(x') = label with confidence 1 − α, for the unseen x with x' = q(T_γ x), γ ∈ Γ: all of Γ or nothing.
+
+    `inverse` excludes what γ it can; in each window of the rest, β ~ N(−γ_j, σ_γ²) measure errors and votes. A tenth of
+    α buys g(x') = label; the rest buys (E, ρ) and votes of the one window that holds γ (merged: the votes alone, of
+    those β whose error is within E). The draws are secret unless a seed is given.
+    """
+    test = ErrorTest(betas, rank, merged)
+    return Individual(
+        classifier, x_attacked, defence, threat, sampling, inverse, test, inner, model, progress
+    ).certify()
 
 
 def cover(

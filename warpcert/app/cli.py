@@ -1,4 +1,4 @@
-"""The command line: `warpcert certify | bound | predict | attack | train | check | data | models`."""
+"""The command line: `warpcert certify | bound | predict | invert | attack | train | check | data | models`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from warpcert.app import commands
+from warpcert import attacks
+from warpcert.app import commands, individual, invert
 from warpcert.app.options import add_bound, add_case, add_device, add_sampling
 from warpcert.learn import data
 from warpcert.version import __version__
@@ -41,6 +42,8 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("--target", type=float, default=0.5, help="cover: E/σ_δ aimed at per window (default: %(default)s)")
     p.add_argument("--plain-centers", action="store_true", help="cover: unrounded centre images")
     p.add_argument("--betas", type=int, default=500, help="parameters drawn for the error bound (default: %(default)s)")
+    individual.add_inverse(p)
+    individual.add_attack(p)
     p.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     p.add_argument("--json", action="store_true", help="print the summary as JSON")
     p.set_defaults(run=commands.certify)
@@ -68,16 +71,23 @@ def build_parser() -> argparse.ArgumentParser:
     add_case(p)
     add_sampling(p, n=1000, alpha=0.001)
     p.add_argument("--seed", type=int, help="default: fresh and secret")
-    p.add_argument(
+    online = p.add_mutually_exclusive_group()
+    online.add_argument(
         "--calibration", type=Path, help="also certify online by this calibration.json (dist-d): g(x) = g(x')"
     )
+    online.add_argument("--indiv", action="store_true", help="also certify g(x) = g(x') for every possible original")
+    p.add_argument("--betas", type=int, default=500, help="indiv: parameters drawn per window (default: %(default)s)")
+    p.add_argument("--windows", type=int, default=3, help="indiv: windows per axis at most (default: %(default)s)")
+    individual.add_inverse(p)
     p.add_argument("--json", action="store_true", help="print one JSON line per image")
     p.set_defaults(run=commands.predict)
 
+    p = verbs.add_parser("invert", help="draw which originals can have led to an attacked picture")
+    invert.add_arguments(p)
+    p.set_defaults(run=invert.run)
+
     p = verbs.add_parser("attack", help="look for transformations that change the base classifier's answer")
-    p.add_argument(
-        "--method", choices=("worst-of-k", "grid", "gradient"), default="worst-of-k", help="default: %(default)s"
-    )
+    p.add_argument("--method", choices=tuple(attacks.ATTACKS), default="worst-of-k", help="default: %(default)s")
     p.add_argument(
         "--k", type=int, default=100, help="candidates of worst-of-k, points per axis of grid, starts of gradient"
     )

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from torch import Tensor
 
 from warpcert import attacks, methods
+from warpcert.app import individual
 from warpcert.app.options import Case, bound_of, describe, device_of, open_case, sampling_of
+from warpcert.app.pictures import read_picture, write_picture
 from warpcert.bounds.calibration import Calibration, calibrate, estimate, inner_betas
 from warpcert.certificate import ABSTAIN, Certificate, Kind
 from warpcert.lab import report
@@ -34,7 +35,7 @@ from warpcert.smoothing.run import Sampling
 
 __all__ = ["METHODS", "attack", "bound", "certify", "check", "list_data", "list_models", "predict", "train"]
 
-METHODS = ("base", "dist-x", "dist-d", "cover", "exact")
+METHODS = ("base", "dist-x", "dist-d", "indiv", "cover", "exact")
 
 
 def _progress(console: Console, *columns: str) -> Progress:
@@ -52,6 +53,8 @@ def _progress(console: Console, *columns: str) -> Progress:
 
 def certify(args: argparse.Namespace, console: Console) -> int:
     case = open_case(args)
+    if args.method == "indiv":
+        return individual.certify(args, console, case)
     sampling = sampling_of(args, None)
     more = {"method": args.method, "nested": args.nested, "seed": args.seed}
     if args.method == "dist-x":
@@ -201,24 +204,11 @@ def _print_summary(summary: report.Summary, folder: Path, first: report.Row) -> 
     out.print(f"certificates and pictures are in {folder}")
 
 
-def _read_picture(path: Path, shape: tuple[int, ...]) -> Tensor:
-    """A picture file as float32 [C,H,W] in [0,1], if it has the size and the channels that the model takes."""
-    channels, height, width = shape
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}")
-    with Image.open(path) as picture:
-        if picture.size != (width, height):
-            raise ValueError(f"{path} is {picture.width}×{picture.height}, but the model takes {width}×{height}")
-        pixels = picture.convert("L" if channels == 1 else "RGB").tobytes()
-    raw = torch.frombuffer(bytearray(pixels), dtype=torch.uint8)
-    return raw.reshape(height, width, -1).permute(2, 0, 1).float() / 255
-
-
 def predict(args: argparse.Namespace, console: Console) -> int:
     case = open_case(args)
     items: list[tuple[str, Tensor, int | None]]
     if args.images:
-        items = [(str(p), _read_picture(p, case.dataset.shape), None) for p in args.images]
+        items = [(str(p), read_picture(p, case.dataset.shape), None) for p in args.images]
     else:
         items = [(str(i), case.dataset.image(i), case.labels[i]) for i in case.indices]
     seed = secrets.randbits(62) if args.seed is None else args.seed
@@ -238,8 +228,10 @@ def predict(args: argparse.Namespace, console: Console) -> int:
         correct += answer.label == label
         abstained += answer.label == ABSTAIN
         online = None
+        sampling = Sampling(n=args.n, alpha=args.alpha, seed=None, batch=args.batch)
+        if args.indiv:
+            online = individual.certificate(args, case, x.to(case.device), replace(sampling, windows=args.windows))
         if calibration is not None:
-            sampling = Sampling(n=args.n, alpha=args.alpha, seed=None, batch=args.batch)
             online = methods.dist_spt_d_online(
                 case.classifier, x.to(case.device), calibration, sampling, model=case.fingerprint
             )
@@ -273,12 +265,7 @@ def attack(args: argparse.Namespace, console: Console) -> int:
         for index in progress.track(case.indices, description=args.method):
             x, label = case.image(index), case.labels[index]
             generator = torch.Generator().manual_seed(seed_for(args.seed, index))
-            if args.method == "worst-of-k":
-                found = attacks.worst_of_k(attacked, x, label, case.threat, k=args.k, generator=generator)
-            elif args.method == "grid":
-                found = attacks.grid(attacked, x, label, case.threat, per_axis=args.k)
-            else:
-                found = attacks.gradient(attacked, x, label, case.threat, starts=args.k, generator=generator)
+            found = attacks.ATTACKS[args.method](attacked, x, label, case.threat, args.k, generator)
             with torch.no_grad():
                 clean += int(attacked(x[None]).argmax()) == label
             robust += not found.succeeded
@@ -301,8 +288,7 @@ def attack(args: argparse.Namespace, console: Console) -> int:
 
 def _save_attack(folder: Path, index: int, image: Tensor, record: dict[str, Any]) -> None:
     if image.dim() == 3 and image.shape[0] in (1, 3):
-        pixels = (image * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
-        Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(folder / f"{index}.png")
+        write_picture(image, folder / f"{index}.png")
     with (folder / "attacks.jsonl").open("a") as file:
         file.write(json.dumps(record) + "\n")
 

@@ -17,7 +17,7 @@ from warpcert.threat import Defence, Threat
 from warpcert.transforms import SpatialTransform
 from warpcert.transforms.kernels import Kernel, gather, kernel
 
-__all__ = ["BoxesResult", "box_image", "boxes_bound", "pulled"]
+__all__ = ["BoxesResult", "box_image", "boxes_bound", "halved", "pulled"]
 
 SLACK = 1e-12  # of float64 sums of values in [0,1]
 
@@ -160,12 +160,12 @@ def boxes_bound(
             if bool((~wide).any()):
                 upper[b] = torch.maximum(upper[b], size[~wide].max())
             if bool(wide.any()):
-                following.append((b, *_halve(low[wide], high[wide]), size[wide].repeat_interleave(2 ** len(edges))))
+                following.append((b, *halved(low[wide], high[wide]), size[wide].repeat_interleave(2 ** len(edges))))
         opened, fresh = following, False
     return BoxesResult(upper + 2 * slack, lower, done, time.perf_counter() - start)
 
 
-def _halve(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+def halved(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """Each box [m, d] as its 2^d halves, neighbours in the order of the boxes."""
     middle = (low + high) / 2
     sides = list(itertools.product((False, True), repeat=low.shape[1]))

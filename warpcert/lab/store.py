@@ -68,11 +68,11 @@ class Store:
             os.replace(temporary, path)
         _cut_torn_line(folder / CERTIFICATES)
 
-    def append(self, index: int, true_label: int, certificate: Certificate) -> dict[str, Any]:
-        """Writes one record and returns it."""
+    def append(self, index: int, true_label: int, certificate: Certificate, **more: Any) -> dict[str, Any]:
+        """Writes one record and returns it; `more` is kept beside the certificate."""
         if index in self.done:
             raise ValueError(f"image {index} is in the folder already")
-        record = seal({"index": index, "true_label": true_label, "certificate": certificate.to_dict()})
+        record = seal({"index": index, "true_label": true_label, "certificate": certificate.to_dict(), **more})
         self._file.write(json.dumps(record).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())

@@ -23,11 +23,12 @@ class Inner(ABC):
     independently.
     """
 
+    classifier: Classifier
     alpha: float
 
     @abstractmethod
-    def accepts(self, views: Tensor, label: int, E: float, generator: torch.Generator) -> tuple[Tensor, int]:
-        """(bool [B], forward passes used)."""
+    def accepts(self, views: Tensor, label: int, E: float | Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
+        """(bool [B], forward passes used); E for all views or one for each [B]."""
 
     @abstractmethod
     def votes(self, views: Tensor, generator: torch.Generator) -> Tensor:
@@ -54,13 +55,14 @@ class GaussianInner(Inner):
         if not self.sigma_noise > 0 or not math.isfinite(self.sigma_noise):
             raise ValueError(f"the Gaussian inner classifier needs sigma_noise > 0; got {self.sigma_noise}")
 
-    def accepts(self, views: Tensor, label: int, E: float, generator: torch.Generator) -> tuple[Tensor, int]:
-        p0 = radius.needed_probability(E, self.sigma_noise)
+    def accepts(self, views: Tensor, label: int, E: float | Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
+        wanted = E.tolist() if isinstance(E, Tensor) else [E] * len(views)
+        needed = [radius.needed_probability(e, self.sigma_noise) for e in wanted]
         tests = run_tests(
             self.classifier,
             views,
             label,
-            np.full(len(views), 1.0 if p0 is None else p0),
+            np.array([1.0 if p0 is None else p0 for p0 in needed]),
             sigma=self.sigma_noise,
             alpha=self.alpha,
             cap=self.cap,
@@ -95,12 +97,12 @@ class MarginInner(Inner):
             raise ValueError("a margin needs a positive Lipschitz bound and slack ≥ 0, and spends no α")
 
     @torch.no_grad()
-    def accepts(self, views: Tensor, label: int, E: float, generator: torch.Generator) -> tuple[Tensor, int]:
+    def accepts(self, views: Tensor, label: int, E: float | Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
         logits = logits_of(self.classifier, views)
         others = logits.clone()
         others[:, label] = -math.inf
         margin = logits[:, label] - others.amax(1)
-        needed = (2.0 if self.per_logit else math.sqrt(2)) * self.lipschitz * E
+        needed = (2.0 if self.per_logit else math.sqrt(2)) * self.lipschitz * torch.as_tensor(E).to(margin)
         return (margin > needed + self.slack).cpu(), views.shape[0]
 
     @torch.no_grad()

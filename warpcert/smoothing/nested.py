@@ -8,7 +8,7 @@ from torch import Tensor
 from warpcert import stats
 from warpcert.certificate import ABSTAIN
 from warpcert.smoothing.inner import Inner
-from warpcert.smoothing.joint import Prediction, validate_image, views
+from warpcert.smoothing.joint import Prediction, validate_classifier, validate_image, views
 from warpcert.threat import Defence
 
 __all__ = ["guess", "predict_nested", "robust_votes"]
@@ -62,6 +62,7 @@ def predict_nested(
     """
     stats.Ledger(alpha)
     validate_image(z, defence.transform)
+    validate_classifier(inner.classifier)
     counts = guess(inner, defence, z, n0, generator, batch)
     label = int(counts.argmax())
     k, _ = robust_votes(inner, defence, z, label, 0.0, n, generator, batch=batch)

@@ -132,6 +132,12 @@ class Transform(ABC):
             axes.append(f"±{high}" if low in (f"-{high}", high) else f"{low} … +{high}")
         return " × ".join(axes)
 
+    @final
+    def place(self, box: Box) -> str:
+        """A box in surface units by its ends, for people: 3.22° … 3.34°, 0 px … 0.1 px × 0.9 px … 1 px."""
+        ends = ((self.to_text(lo), self.to_text(hi)) for lo, hi in zip(box.lower, box.upper, strict=True))
+        return " × ".join(f"{low} … {high}" for low, high in ends)
+
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other)
 

@@ -1,0 +1,176 @@
+"""Attempts to break the inverses: `python -m benchmarks.soundness_inverse [--pairs N] [--device D] [--seconds S]`.
+
+Zero tolerance, in float64 and in float32:
+
+    inverse       the true γ is in a surviving cell and the original in its boxes, and so is every other original of the
+                  same x' that is found; ‖P T_β x' − P T_{β+γ} x‖ ≤ U(β) of that cell for all of them
+    certificates  g at the original, with many samples, never contradicts a certificate made from x' alone
+
+Other originals: x' itself (nothing moved), x changed where x' does not see it, and an ascent of the error along
+directions that leave T_γ x as it is, or change it by less than the rounding shows. Exit code 1 if anything was violated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from importlib import resources
+
+import torch
+from torch import Tensor
+
+from benchmarks.soundness import PREPROCESS, SIGMA, Row, pictures
+from warpcert import methods
+from warpcert.bounds.originals import IntervalInverse, InverseBound, Originals
+from warpcert.certificate import ABSTAIN
+from warpcert.learn import data, models
+from warpcert.smoothing.joint import predict
+from warpcert.smoothing.run import Sampling
+from warpcert.threat import Defence, Threat
+from warpcert.transforms import Preprocess, SpatialTransform
+
+BETAS = 24
+INVERSES: dict[str, InverseBound] = {
+    "interval": IntervalInverse(cells=40, finest=0.01, most=128),
+    "interval, unrefined": IntervalInverse(refinements=0, cells=16, finest=0.1, most=64),
+}
+THREATS = {
+    "rotation": (Threat.surface("rotation", 10), Threat.surface("rotation", -5, 60), Threat.surface("rotation", 1)),
+    "translation": (Threat.surface("translation", 1), Threat.surface("translation", 2, 0.5)),
+    "scaling": (Threat.surface("scaling", 10), Threat.surface("scaling", -40, 20)),
+}
+
+
+def errors(x_attacked: Tensor, z: Tensor, gamma: Tensor, defence: Defence, beta: Tensor) -> Tensor:
+    """‖P T_β x' − P T_{β+γ} z‖ [n] in the arithmetic of z."""
+    moved = defence.view(x_attacked.to(z), beta) - defence.view(z, beta + gamma)
+    return torch.linalg.vector_norm(moved.double().flatten(1), dim=1)
+
+
+def matrix(threat: Threat, gamma: Tensor, x: Tensor) -> Tensor:
+    assert isinstance(threat.transform, SpatialTransform)
+    return threat.transform.matrix(gamma[0].tolist(), *x.shape[1:], threat.interpolation).to_dense().to(x.device)
+
+
+def others(
+    x: Tensor, x_attacked: Tensor, gamma: Tensor, threat: Threat, defence: Defence, beta: Tensor, g: torch.Generator
+) -> list[Tensor]:
+    """Originals with q(T_γ z) = x' exactly, found by changing x: pixels out of sight, then an ascent for some β."""
+    A = matrix(threat, gamma, x)
+    free = (A.abs().sum(0) == 0).reshape(x.shape[1:])
+    found = [torch.where(free, value, x) for value in (0.0, 1.0)]
+    found.append(torch.where(free, torch.rand(x.shape, generator=g, dtype=x.dtype).to(x.device), x))
+    basis = torch.linalg.svd(A)
+    hidden = basis.Vh[basis.S < 1e-3 * max(1.0, float(basis.S[0]))]
+    for b in beta[:2]:
+        z = x
+        for step in range(6):
+            z = z.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(errors(x_attacked, z, gamma, defence, b[None]).sum(), z)
+            flat, z = slope.flatten(1), z.detach()
+            way = flat @ hidden.T @ hidden if step % 2 == 0 and len(hidden) else flat.sign() / 500
+            z = _furthest(z, way.reshape(x.shape), x_attacked, gamma, threat)
+        found.append(z)
+    return [z for z in found if torch.equal(threat.attacked(z, gamma)[0], x_attacked)]
+
+
+def _furthest(z: Tensor, way: Tensor, x_attacked: Tensor, gamma: Tensor, threat: Threat) -> Tensor:
+    """The longest of some steps along `way` that leads to the same x'."""
+    lengths = (2.0 ** -torch.arange(0, 24, dtype=z.dtype, device=z.device) * 64).reshape(-1, 1, 1, 1)
+    tried = (z + lengths * way).clamp(0, 1)
+    same = (threat.attacked(tried, gamma.expand(len(tried), -1)) == x_attacked).flatten(1).all(1)
+    return tried[int(same.float().argmax())] if bool(same.any()) else z
+
+
+def holds(found: Originals, z: Tensor, gamma: Tensor) -> Tensor:
+    """Cells with γ inside whose boxes hold z [k]."""
+    here = ((found.low <= gamma) & (gamma <= found.high)).all(1)
+    return here & ((found.lower <= z) & (z <= found.upper)).flatten(1).all(1)
+
+
+def inverse_row(row: Row, options: argparse.Namespace, inverse: str, transform: str, defend: str) -> None:
+    g = torch.Generator().manual_seed(options.seed)
+    analysis, threats = INVERSES[inverse], THREATS[transform]
+    for turn, (kind, picture) in enumerate(pictures(g)):
+        x = picture.to(options.device)
+        preprocess = PREPROCESS[(turn + turn // len(PREPROCESS)) % len(PREPROCESS)]
+        if not bool(preprocess.mask(*x.shape[1:]).any()):
+            preprocess = Preprocess()
+        threat = replace(threats[turn % len(threats)], quantized=turn % 5 != 4)
+        defence = Defence(threat.transform, SIGMA[transform], 0.1, defend, preprocess)
+        gamma = threat.box.uniform(1, g)
+        if turn % 4 == 3:
+            gamma = threat.box.grid(3)[turn % 3][None]  # ends and the middle of Γ
+        gamma = gamma.to(x)
+        x_attacked = threat.attacked(x, gamma)[0]
+        beta = torch.cat((defence.draw_beta(BETAS - 2, g).to(x), -gamma, 0 * gamma))
+        found = analysis.survivors(x_attacked, threat)
+        bound = analysis.errors(x_attacked, found, threat, defence, beta)
+        zero = torch.zeros_like(gamma)
+        pairs = [(z, gamma) for z in (x, *others(x, x_attacked, gamma, threat, defence, beta, g))]
+        pairs += [(x_attacked, zero)] if torch.equal(threat.attacked(x_attacked, zero)[0], x_attacked) else []
+        for z, at in pairs:
+            what = f"{kind} {list(x.shape)}, {threat.box}, γ = {at.tolist()}, turn {turn}"
+            cells = holds(found, z, at)
+            row.check(cells.any()[None], f"{what}: not among the survivors")
+            for exact in (z, z.float()) if bool(cells.any()) else ():
+                row.count(errors(x_attacked, exact, at, defence, beta), bound[:, cells].amin(1), what)
+        if row.done(turn, options):
+            return
+
+
+def certificates_row(row: Row, options: argparse.Namespace) -> None:
+    """Digits moved by random γ, certified from x' alone; then g at the original, 10⁵ samples."""
+    with resources.as_file(resources.files("warpcert") / "assets" / "mnist-rotation.safetensors") as path:
+        model, _, extra = models.load_weights(path)
+    model = model.to(options.device)
+    defence, digits = Defence.from_dict(extra["defence"]), data.load("mnist500")
+    threat, g = THREATS["rotation"][0], torch.Generator().manual_seed(options.seed)
+    for turn in itertools.count():
+        x = digits.image(turn % len(digits)).to(options.device)
+        gamma = threat.box.uniform(1, g) * (0.1 if turn % 2 else 1)
+        x_attacked = threat.attacked(x, gamma.to(x.device))[0]
+        made = methods.indiv_spt(model, x_attacked, defence, threat, Sampling(n=5000, seed=turn), betas=200)
+        if not made.abstains:
+            source = torch.Generator(device=x.device).manual_seed(turn)
+            for z in (x, x_attacked):
+                answer = predict(model, defence, z, n=options.samples, alpha=1e-9, generator=source).label
+                row.check(torch.tensor([answer in (made.label, ABSTAIN)]), f"picture {turn % len(digits)} of mnist500")
+        if row.done(turn, options):
+            return
+
+
+def rows() -> Iterator[tuple[str, partial[None]]]:
+    for inverse, transform, defend in itertools.product(INVERSES, THREATS, ("bilinear", "bicubic")):
+        job = partial(inverse_row, inverse=inverse, transform=transform, defend=defend)
+        yield f"inverse: {inverse}, {transform}, defender {defend}", job
+    yield "certificates: indiv, rotation", partial(certificates_row)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--pairs", type=int, default=100_000, help="errors tried per row, in both precisions")
+    parser.add_argument("--seconds", type=float, default=180, help="at most about so long per row")
+    parser.add_argument("--samples", type=int, default=100_000, help="votes at an original whose answer is certified")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    options = parser.parse_args()
+    print(f"{'':<58}{'tried':>10}{'violations':>12}{'closest':>11}{'time':>10}")
+    broken = 0
+    for name, job in rows():
+        if options.only in name:
+            row = Row(name)
+            job(row, options)
+            row.report()
+            broken += row.violations
+    print("no violation" if not broken else f"{broken} violations")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
