@@ -9,9 +9,16 @@ import pytest
 import torch
 from torch.nn.functional import conv2d
 
+import warpcert as wc
 from warpcert.learn import lipschitz
+from warpcert.learn.data import Dataset
 from warpcert.learn.lipschitz import LipschitzNet, Mix, Residual, autocorrelation, deployed, row_sums_above, verified
+from warpcert.learn.losses import margin_loss
 from warpcert.learn.models import ModelConfig, build, fused, load_weights, save
+from warpcert.learn.proxy import plain_proxy
+from warpcert.learn.recipe import Recipe
+from warpcert.learn.train import train
+from warpcert.threat import Threat
 
 CONFIGS = [
     ModelConfig((1, 7, 9), 3, width=8, blocks=(2, 1), stem_stride=2, head="flatten", family="lipschitz"),
@@ -146,3 +153,39 @@ def test_broken_theory_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert largest_slope(verified(deployed(model))) <= 1
     monkeypatch.setattr(lipschitz, "row_sums_above", lambda k, q: honest(k, q) / 30)
     assert largest_slope(verified(deployed(model))) > 1
+
+
+def bars(count: int = 240) -> Dataset:
+    """A bright bar above or below the middle."""
+    g = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 2, (count,), generator=g)
+    images = torch.randint(0, 60, (count, 1, 8, 8), generator=g)
+    images[torch.arange(count), 0, 1 + 5 * labels] += 150
+    return Dataset("bars", images.byte(), labels, ("above", "below"))
+
+
+def test_training_yields_certificates(tmp_path: Path) -> None:
+    """It learns, in half precision it is verified, the proxy sees its margins, and covers by margins follow."""
+    recipe = Recipe.from_dict(
+        {"name": "tiny", "dataset": "bars", "family": "lipschitz", "width": 4, "blocks": [1, 1], "head": "flatten",
+         "sigma": 0, "noise": 0.0, "gamma": 10, "attacked": 1.0, "rounded": False, "steps": 40, "batch": 32,
+         "optimizer": "adamw", "lr": 0.02, "weight_decay": 0.0, "temperature": 0.1, "offset": 0.3, "ema": 0.8,
+         "validation": 40}
+    )  # fmt: skip
+    result = train(recipe, bars(), "cpu", tmp_path)
+    assert result["last"]["accuracy"] > 0.95
+    model, _, extra = load_weights(tmp_path / "model.safetensors")
+    assert isinstance(model, LipschitzNet) and 0 < model.lipschitz <= 1 and extra["rounded"] is False
+    threat = Threat(recipe.defence().transform, recipe.box(), quantized=False)
+    seen = plain_proxy(model, recipe.defence(), threat, bars(40), torch.device("cpu"), 9)["share of Γ, margin"]
+    assert seen["1.0"]["0.5"] <= seen["1.0"]["0.0"] <= seen[str(1 / 3)]["0.0"] <= 1 and seen["1.0"]["0.0"] > 0.9
+    data = bars(4)
+    made = [wc.cover(model, data.image(i), recipe.defence(), threat) for i in range(4)]
+    assert sum(c.label == int(data.labels[i]) and c.covers(threat.box) for i, c in enumerate(made)) >= 3
+
+
+def test_loss_with_an_offset() -> None:
+    recipe = Recipe.from_dict({"name": "r", "dataset": "d", "temperature": 0.5, "offset": 0.2})
+    logits, labels = torch.tensor([[1.0, 0.4], [0.0, 0.3]]), torch.tensor([0, 1])
+    expected = 0.5 * torch.log1p(torch.exp(-(torch.tensor([0.6, 0.3]) - 0.2) / 0.5)).mean()
+    assert float(margin_loss(logits, labels, recipe)) == pytest.approx(float(expected), rel=1e-6)

@@ -7,13 +7,16 @@ import shutil
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import warpcert as wc
 from benchmarks import table
 from warpcert.app.cli import build_parser, main
+from warpcert.app.options import describe, open_case
 from warpcert.lab.store import PACKED, Store, pack, read_records, verify
+from warpcert.learn import data
 
 ROOT = Path(__file__).parents[1]
 
@@ -80,6 +83,18 @@ def test_a_table_from_certificates(run: Path, tmp_path: Path) -> None:
         (run / "config.json").write_text((path.parent / "config.json").read_text())
         pack(run, path.parent)
         table.regenerate(tmp_path)
+
+
+def test_shuffled_is_one_fixed_order() -> None:
+    """The order that mnist500 was drawn by: the first of the shuffled test set are not the first of the file."""
+    args = build_parser().parse_args(["certify", "--shuffled", "--count", "3"])
+    case = open_case(args)
+    plain = data.load("mnist500")
+    order = np.random.default_rng(0).permutation(500)
+    assert torch.equal(case.image(0), plain.image(int(order[0]))) and case.labels[1] == int(plain.labels[order[1]])
+    assert describe(case, wc.Sampling())["order"] == "shuffled"
+    args.shuffled = False
+    assert "order" not in describe(open_case(args), wc.Sampling())
 
 
 def test_the_readme_shows_the_results_of_the_tree() -> None:
