@@ -7,7 +7,8 @@ Zero tolerance, in float64 and in float32:
     certificates  g at the original, with many samples, never contradicts a certificate made from x' alone
 
 Other originals: x' itself (nothing moved), x changed where x' does not see it, and an ascent of the error along
-directions that leave T_γ x as it is, or change it by less than the rounding shows. Exit code 1 if anything was violated.
+directions that leave T_γ x as it is, or change it by less than the rounding shows. Exit code 1 if anything was
+violated.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def others(
     found = [torch.where(free, value, x) for value in (0.0, 1.0)]
     found.append(torch.where(free, torch.rand(x.shape, generator=g, dtype=x.dtype).to(x.device), x))
     basis = torch.linalg.svd(A)
-    hidden = basis.Vh[basis.S < 1e-3 * max(1.0, float(basis.S[0]))]
+    hidden = basis.Vh[(basis.S / basis.S[0].clamp_min(1e-9)).lt(1e-3)]
     for b in beta[:2]:
         z = x
         for step in range(6):

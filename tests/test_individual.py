@@ -17,8 +17,8 @@ from warpcert.bounds.originals import InverseBound, Originals
 from warpcert.certificate import Window
 from warpcert.learn import data, models
 from warpcert.sealed import seal
-from warpcert.smoothing.individual import possible_windows
 from warpcert.smoothing.joint import votes
+from warpcert.smoothing.survivors import possible_windows
 
 SIDE = 12
 THREAT = wc.Threat.surface("rotation", 10)

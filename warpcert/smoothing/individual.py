@@ -20,11 +20,12 @@ from warpcert.smoothing.inner import Inner
 from warpcert.smoothing.joint import Classifier, add_noise, logits_of, votes
 from warpcert.smoothing.nested import guess, robust_votes
 from warpcert.smoothing.run import Sampling, abstained, check_fit
+from warpcert.smoothing.survivors import excluded, possible_windows
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Box
 from warpcert.version import __version__
 
-__all__ = ["ErrorTest", "Individual", "possible_windows"]
+__all__ = ["ErrorTest", "Individual"]
 
 CENTRED = 0.1  # the share of α and of n that the vote at x' itself gets
 
@@ -45,28 +46,6 @@ class ErrorTest:
             raise ValueError(f"the rank must lie in 0 … betas − 1 = {self.betas - 1}; got {self.rank}")
         if self.merged and self.rank:
             raise ValueError(f"the merged test has no rank: leave it 0; got {self.rank}")
-
-
-def possible_windows(originals: Originals, box: Box, per_axis: int) -> list[tuple[Originals, Box]]:
-    """The surviving cells in groups, each with its hull.
-
-    What survives of Γ is split evenly, so finely that no part is wider than Γ/per_axis; a cell goes where its middle
-    lies. The groups depend on x' alone, not on what is drawn: γ lies in one fixed group.
-    """
-    if not len(originals.low):
-        return []
-    first, last = originals.low.amin(0), originals.high.amax(0)
-    widest = torch.tensor([hi - lo for lo, hi in zip(box.lower, box.upper, strict=True)]).to(first) / per_axis
-    parts = ((last - first) / widest.clamp_min(1e-300) * (1 - 1e-9)).ceil().clamp_min(1)
-    middle = (originals.low + originals.high) / 2
-    place = ((middle - first) * parts / (last - first).clamp_min(1e-300)).floor()
-    groups = []
-    for one in torch.unique(place, dim=0):
-        kept = (place == one).all(1)
-        low, high, lower, upper = (t[kept] for t in (originals.low, originals.high, originals.lower, originals.upper))
-        hull = Box(tuple(low.amin(0).tolist()), tuple(high.amax(0).tolist()))
-        groups.append((replace(originals, low=low, high=high, lower=lower, upper=upper), hull))
-    return groups
 
 
 @final
@@ -239,7 +218,7 @@ class Individual:
             ledger=self.ledger.entries,
             classes=classes,
             alpha_inner=self.inner.alpha if self.inner else 0.0,
-            excluded=_excluded(originals, self.threat.box),
+            excluded=excluded(originals, self.threat.box),
             seed=self.seed,
             model=self.model,
             version=__version__,
@@ -269,15 +248,6 @@ def _read(x: Tensor, threat: Threat) -> Tensor:
             "round it (threat.transform.quantize), or say quantized=False"
         )
     return exact
-
-
-def _excluded(originals: Originals, box: Box) -> float:
-    """The share of Γ that is not among the survivors, by volume over the axes that have a width."""
-    wide = [i for i, (lo, hi) in enumerate(zip(box.lower, box.upper, strict=True)) if hi > lo]
-    if not wide:
-        return float(not len(originals.low))
-    left = float((originals.high - originals.low)[:, wide].prod(1).sum())
-    return max(0.0, 1 - left / math.prod(box.upper[i] - box.lower[i] for i in wide))
 
 
 def _why(c: Certificate, window: Window) -> str:
