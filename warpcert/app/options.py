@@ -5,24 +5,27 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from warpcert import transforms
 from warpcert.bounds.error import SupBound
 from warpcert.bounds.proved import Boxes, Curve
 from warpcert.bounds.sampled import Sampled
-from warpcert.learn import data, models
+from warpcert.lab.job import device_of
+from warpcert.learn import data
+from warpcert.learn.foreign import EMBEDDED, absolute, model_path, open_model
+from warpcert.smoothing.joint import Classifier
 from warpcert.smoothing.run import Sampling
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Preprocess
 
 __all__ = [
     "BOUNDS",
+    "EMBEDDED",
     "Case",
     "add_bound",
     "add_case",
@@ -31,11 +34,11 @@ __all__ = [
     "bound_of",
     "describe",
     "device_of",
+    "model_path",
     "open_case",
     "sampling_of",
 ]
 
-EMBEDDED = "mnist-rotation"
 BOUNDS = ("curve", "interval", "sampled")
 
 
@@ -45,7 +48,8 @@ class Case:
     """What is examined: a dataset, a classifier and its fingerprint, the defence around it, the threat against it."""
 
     dataset: data.Dataset
-    classifier: nn.Module
+    model: str  # its name, wherever it is opened
+    classifier: Classifier
     fingerprint: str
     defence: Defence
     threat: Threat
@@ -58,6 +62,11 @@ class Case:
     @property
     def labels(self) -> list[int]:
         return [int(v) for v in self.dataset.labels]
+
+    def class_name(self, label: int) -> str:
+        """What the data calls a class; a model may know more of them."""
+        names = self.dataset.classes
+        return names[label] if label < len(names) else f"class {label}"
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +81,11 @@ def add_case(parser: argparse.ArgumentParser) -> None:
     g.add_argument("--split", default="test", choices=("train", "test"))
     g.add_argument("--count", type=int, default=20, help="how many images (default: %(default)s)")
     g.add_argument("--start", type=int, default=0, help="index of the first image (default: %(default)s)")
-    g.add_argument("--model", default=EMBEDDED, help="a .safetensors file, or mnist-rotation (embedded, the default)")
+    g.add_argument(
+        "--model",
+        default=EMBEDDED,
+        help="a .safetensors, .onnx, .pt (TorchScript) or .pt2 file, package.module:function, or %(default)s, embedded",
+    )
     add_device(g)  # type: ignore[arg-type]
     g = parser.add_argument_group("attacker")
     g.add_argument("--transform", choices=tuple(transforms.TRANSFORMS), help="default: the model's")
@@ -126,42 +139,26 @@ def sampling_of(args: argparse.Namespace, seed: int | None) -> Sampling:
     )
 
 
-def device_of(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-        torch.backends.cudnn.allow_tf32 = False  # certified and deployed classifier: one float32 function
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
-    return device
-
-
 def open_case(args: argparse.Namespace) -> Case:
     """Loads and checks everything that the arguments name; a ValueError says what does not fit."""
     device = device_of(args.device)
     dataset = data.load(args.data, args.split, args.data_root)
-    model, config, extra = models.load_weights(model_path(args.model))
-    if dataset.shape != config.shape:
-        raise ValueError(
-            f"{args.data} has items of shape {list(dataset.shape)}, but the model takes {list(config.shape)}"
-        )
+    model = open_model(args.model, dataset.shape, device)
+    if model.classes < len(dataset.classes):
+        raise ValueError(f"the model knows {model.classes} classes, but {args.data} has {len(dataset.classes)}")
     if args.count < 1 or not 0 <= args.start < len(dataset):
         raise ValueError(f"count must be ≥ 1 and start in 0 … {len(dataset) - 1}; got {args.count} and {args.start}")
-    defence = _defence(args, extra)
-    gamma = args.gamma if args.gamma is not None else extra.get("gamma")
-    if gamma is None or (args.gamma is None and extra.get("defence", {}).get("transform") != defence.transform.name):
+    defence = _defence(args, model.extra)
+    gamma = args.gamma if args.gamma is not None else model.extra.get("gamma")
+    if gamma is None or (
+        args.gamma is None and model.extra.get("defence", {}).get("transform") != defence.transform.name
+    ):
         raise ValueError(f"say Γ for {defence.transform.name} with --gamma: this model carries none")
     box = defence.transform.box(*gamma)
     threat = Threat(defence.transform, box, args.attacker, not args.unrounded)
     indices = range(args.start, min(args.start + args.count, len(dataset)))
-    return Case(dataset, model.to(device), models.fingerprint(model), defence, threat, device, indices)
-
-
-def model_path(name: str) -> Path:
-    if name != EMBEDDED:
-        return Path(name)
-    with resources.as_file(resources.files("warpcert") / "assets" / f"{EMBEDDED}.safetensors") as path:
-        return path
+    name = absolute(args.model)
+    return Case(dataset, name, model.classifier, model.fingerprint, defence, threat, device, indices)
 
 
 def _defence(args: argparse.Namespace, extra: dict[str, Any]) -> Defence:
