@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 import torch
-from engine_jobs import Fragile, Refusing, machines, seen
+from engine_jobs import Fragile, Refusing, seen
 from test_certificate import certificate
 
 import warpcert as wc
 from warpcert.app.cli import main
-from warpcert.lab.engine import ATTEMPTS, Engine, Task, here, on_ray, processes
+from warpcert.lab.engine import ATTEMPTS, Engine, Task, here, processes
 from warpcert.lab.job import Job
 from warpcert.lab.runner import run
 from warpcert.lab.store import Store, read_records, verify
@@ -122,56 +122,3 @@ def test_interrupted_with_workers_it_keeps_what_is_finished(tmp_path: Path) -> N
     assert after[: len(before)] == before and len(set(after)) == len(after)
     assert set(range(max(before) + 2)) <= set(after)
     assert json.loads((tmp_path / "config.json").read_text())["indices"] == [0, 200]
-
-
-# --- ray: a cluster of two machines on this one -----------------------------------------------------------------------
-
-ray = pytest.importorskip("ray", reason="the ray engine is an extra: pip install 'warpcert[ray]'")
-rays_own = pytest.mark.filterwarnings("ignore:::ray", "ignore::ResourceWarning", "ignore::FutureWarning")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    from ray.cluster_utils import Cluster
-
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    yield made
-    ray.shutdown()
-    made.shutdown()
-
-
-@rays_own
-def test_ray_gives_the_same_certificates(tmp_path: Path, cluster: Any) -> None:
-    j = job()
-    there = certify(tmp_path / "ray", on_ray(j.open, 2, cluster.address))
-    assert there == certify(tmp_path / "here", here(j.open()))
-
-
-@rays_own
-def test_a_lost_machine_costs_only_its_images(tmp_path: Path, cluster: Any) -> None:
-    second, log, count = cluster.add_node(num_cpus=1), tmp_path / "log", 8
-    fragile = Fragile(certificate(), log, weak=6, deaths=1, seconds=0.5, machines=2)
-    answers = []
-    for answer in on_ray(fragile, None, cluster.address)(tasks(count)):
-        answers.append(answer)
-        if len(answers) == 1:
-            cluster.remove_node(second, allow_graceful=False)
-    assert len(machines(log)) == 2, "both machines were at work"
-    assert sorted(i for i, _ in answers) == list(range(count))
-    assert all(c.seed == i for i, c in answers)
-    again = len(seen(log)) - count
-    assert 1 <= again <= 1 + 1, "the dead worker's image, and at most the one that the lost machine was at"
-
-
-@rays_own
-def test_errors_of_ray_workers_come_home(cluster: Any) -> None:
-    with pytest.raises(ValueError, match=r"^there is no model$"):
-        list(on_ray(Refusing(ValueError("there is no model")), 1, cluster.address)(tasks(1)))
-
-
-def test_ray_settings_get_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["certify", "--address", "there:1", "--out", str(tmp_path)]) == 2
-    assert "--engine ray" in capsys.readouterr().err
-    assert main(["certify", "--workers", "0", "--out", str(tmp_path)]) == 2
-    assert "at least 1" in capsys.readouterr().err

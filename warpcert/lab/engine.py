@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import socket
 import sys
 import traceback
 from collections import Counter, deque
@@ -194,11 +195,14 @@ def _on_ray(
     if ours:
         _connect(ray, address)
     resource = "GPU" if gpu else "CPU"
-    remote = ray.remote(num_cpus=0 if gpu else 1, num_gpus=int(gpu), max_retries=ATTEMPTS)(_there)
+    remote = ray.remote(num_cpus=0 if gpu else 1, num_gpus=int(gpu), max_retries=ATTEMPTS - 1)(_there)
     packed, path, flying = pickle.dumps(job), tuple(sys.path), dict[Any, int]()
     try:
+        if not ray.cluster_resources().get(resource):
+            raise ValueError(f"no machine of the ray cluster offers a {resource}")
         while True:
-            room = workers or 2 * int(ray.cluster_resources().get(resource, 1))  # grows with the cluster
+            there = int(ray.cluster_resources().get(resource, 0))  # changes with the cluster
+            room = workers or max(1, 2 * there)
             for task in islice(tasks, max(0, room - len(flying))):
                 flying[remote.remote(packed, path, task)] = task.index
             if not flying:
@@ -219,8 +223,12 @@ def _on_ray(
 
 
 def _connect(ray: Any, address: str | None) -> None:
+    """Joins the cluster; ray itself would wait minutes for one that is not there."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
+        if address and ":" in address:
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(f"no ray cluster answers at {address or 'this machine'}: {error}") from None
