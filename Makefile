@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench soundness clean
+.PHONY: demo test lint bench soundness wheel clean
 
 demo: $(READY)
 	$(BIN)/warpcert certify --method cover --count 20 --out runs/demo
@@ -24,6 +24,10 @@ soundness: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.foundation
 
+wheel: $(READY)
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
@@ -31,4 +35,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs dist

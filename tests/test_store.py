@@ -11,7 +11,9 @@ import pytest
 import torch
 from test_certificate import certificate
 
+from warpcert.lab.engine import here
 from warpcert.lab.runner import run, seed_for
+from warpcert.lab.settings import differences
 from warpcert.lab.store import Store, read_records, verify
 
 CONFIG = {"method": "dist-x", "n": 10}
@@ -43,7 +45,7 @@ def test_a_torn_last_line_costs_only_its_own_image(tmp_path: Path, cut: int) -> 
 
 def test_other_arguments_are_refused_and_lose_nothing(tmp_path: Path) -> None:
     fill(tmp_path, 2)
-    with pytest.raises(ValueError, match="n: 10 there, 20 now"):
+    with pytest.raises(ValueError, match="n is 10 there and 20 now"):
         Store(tmp_path, CONFIG | {"n": 20})
     assert len(list(read_records(tmp_path))) == 2
 
@@ -64,6 +66,37 @@ def test_check_sees_missing_images_and_another_configuration(tmp_path: Path) -> 
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"method": "cover"}))
     assert any("method" in p for p in verify(tmp_path))
+
+
+def test_a_run_can_grow_but_not_start_elsewhere(tmp_path: Path) -> None:
+    for stop in (2, 4, 3):
+        with Store(tmp_path, CONFIG | {"indices": [0, stop]}) as store:
+            for index in set(range(stop)) - store.done:
+                store.append(index, 7, certificate())
+    assert verify(tmp_path) == [] and len(list(read_records(tmp_path))) == 4
+    with Store(tmp_path, CONFIG | {"indices": [0, 9]}):
+        pass
+    assert "5 images of the run are missing" in verify(tmp_path)[0]
+    with pytest.raises(ValueError, match="the first image is 0 there and 1 now"):
+        Store(tmp_path, CONFIG | {"indices": [1, 9]})
+
+
+def test_differences_are_said_in_surface_units() -> None:
+    c = certificate()
+    there = {"threat": c.threat.to_dict(), "defence": c.defence.to_dict(), "sampling": {"n": 10, "seed": None}}
+    t = c.threat.transform
+    now = {
+        "threat": replace(c.threat, box=t.box(7)).to_dict(),
+        "defence": replace(c.defence, sigma_param=(t.internal(11.0),)).to_dict(),
+        "sampling": {"n": 20, "seed": None},
+    }
+    gamma, sigma, n = differences(there, now)
+    assert gamma.startswith("Γ is ±") and gamma.endswith("and ±7° now")
+    assert sigma.startswith("σ of the parameter") and sigma.endswith("and 11° now")
+    assert n == "n is 10 there and 20 now"
+    assert differences(there, dict(there)) == []
+    close = there | {"threat": replace(c.threat, box=c.threat.box.scaled(1 + 1e-9)).to_dict()}
+    assert differences(there, close) == ["the threat differs in digits that are not shown"]
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
@@ -116,5 +149,5 @@ def test_seeds_depend_on_image_and_run_only(tmp_path: Path) -> None:
 
     with Store(tmp_path, CONFIG) as store:
         store.append(1, 7, certificate())
-        list(run(store, lambda i: torch.tensor(i), [7] * 4, range(4), certify, seed=9))
+        list(run(store, lambda i: torch.tensor(i), [7] * 4, range(4), here(certify), seed=9))
     assert seen == {i: seed_for(9, i) for i in (0, 2, 3)}

@@ -46,6 +46,10 @@ def build_parser() -> argparse.ArgumentParser:
     individual.add_attack(p)
     p.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     p.add_argument("--json", action="store_true", help="print the summary as JSON")
+    g = p.add_argument_group("engine (the certificates are the same with every one)")
+    g.add_argument("--engine", choices=("local", "ray"), default="local", help="default: %(default)s")
+    g.add_argument("--workers", type=int, help="images at a time (default: local 1, ray as many as the cluster holds)")
+    g.add_argument("--address", help="of the ray cluster (default: the one of this machine, or a new one)")
     p.set_defaults(run=commands.certify)
 
     p = verbs.add_parser(

@@ -6,7 +6,6 @@ import argparse
 import json
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -22,20 +21,22 @@ from warpcert.app import individual
 from warpcert.app.options import Case, bound_of, describe, device_of, open_case, sampling_of
 from warpcert.app.pictures import read_picture, write_picture
 from warpcert.bounds.calibration import Calibration, calibrate, estimate, inner_betas
-from warpcert.certificate import ABSTAIN, Certificate, Kind
+from warpcert.certificate import ABSTAIN, Kind
 from warpcert.lab import report
+from warpcert.lab.engine import Engine, here, on_ray, processes
+from warpcert.lab.job import METHODS as PLAIN
+from warpcert.lab.job import Job
 from warpcert.lab.runner import run, seed_for
 from warpcert.lab.store import Store, read_records, verify
 from warpcert.learn import data, zoo
 from warpcert.learn.train import Recipe
 from warpcert.learn.train import train as train_recipe
-from warpcert.smoothing.inner import GaussianInner
 from warpcert.smoothing.joint import predict as joint_predict
 from warpcert.smoothing.run import Sampling
 
 __all__ = ["METHODS", "attack", "bound", "certify", "check", "list_data", "list_models", "predict", "train"]
 
-METHODS = ("base", "dist-x", "dist-d", "indiv", "cover", "exact")
+METHODS = (*PLAIN, "indiv")
 
 
 def _progress(console: Console, *columns: str) -> Progress:
@@ -55,24 +56,23 @@ def certify(args: argparse.Namespace, console: Console) -> int:
     case = open_case(args)
     if args.method == "indiv":
         return individual.certify(args, console, case)
-    sampling = sampling_of(args, None)
+    job = _job(args, case)
     more = {"method": args.method, "nested": args.nested, "seed": args.seed}
     if args.method == "dist-x":
         more |= {"bound": args.bound, "betas": args.betas, "guessed": args.guess_then_test, "limit": args.time_limit}
     if args.method == "cover":
         more |= {"target": args.target, "rounded": not args.plain_centers}
-    if args.method == "dist-d":
-        more |= {"calibration": _calibration(args, case).digest}
-    one = _certifier(args, case)
-    with Store(args.out, describe(case, sampling, **more)) as store:
-        if store.done:
-            console.print(f"going on in {args.out}: {len(store.done)} of {len(case.indices)} images are done")
+    if job.calibration is not None:
+        more |= {"calibration": job.calibration.digest}
+    engine = _engine(args, case, job)
+    with Store(args.out, describe(case, job.sampling, **more)) as store:
+        done = len(store.done.intersection(case.indices))
+        if done:
+            console.print(f"going on in {args.out}: {done} of {len(case.indices)} images are done")
         with _progress(console, "certified {task.fields[kept]}", "{task.fields[rate]}") as progress:
             kept = sum(r["certificate"]["label"] == r["true_label"] for r in store.records)
-            task = progress.add_task(
-                args.method, total=len(case.indices), completed=len(store.done), kept=kept, rate="–"
-            )
-            for record in run(store, case.image, case.labels, case.indices, one, args.seed):
+            task = progress.add_task(args.method, total=len(case.indices), completed=done, kept=kept, rate="–")
+            for record in run(store, case.dataset.image, case.labels, case.indices, engine, args.seed):
                 kept += record["certificate"]["label"] == record["true_label"]
                 speed = progress.tasks[0].finished_speed or progress.tasks[0].speed
                 progress.update(task, advance=1, kept=kept, rate=f"{1 / speed:.2f} s/image" if speed else "–")
@@ -89,39 +89,34 @@ def certify(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _certifier(args: argparse.Namespace, case: Case) -> Callable[[Tensor, int], Certificate]:
-    sampling = sampling_of(args, None)
-    inner = GaussianInner(case.classifier, case.defence.sigma_noise) if args.nested else None
+def _job(args: argparse.Namespace, case: Case) -> Job:
+    return Job(
+        method=args.method,
+        model=case.model,
+        fingerprint=case.fingerprint,
+        half=args.half,
+        shape=case.dataset.shape,
+        device=str(case.device),
+        defence=case.defence,
+        threat=case.threat,
+        sampling=sampling_of(args, None),
+        nested=args.nested,
+        sup=bound_of(args),
+        betas=args.betas,
+        guessed=args.guess_then_test,
+        target=args.target,
+        rounded=not args.plain_centers,
+        calibration=_calibration(args, case) if args.method == "dist-d" else None,
+    )
 
-    calibration = _calibration(args, case) if args.method == "dist-d" else None
 
-    def one(x: Tensor, seed: int) -> Certificate:
-        f, defence, threat, model = case.classifier, case.defence, case.threat, case.fingerprint
-        seeded = replace(sampling, seed=seed)
-        if args.method == "base":
-            return methods.base_spt(f, x, defence, threat, seeded, inner=inner, model=model)
-        if calibration is not None:
-            return methods.dist_spt_d(f, x, calibration, seeded, inner=inner, model=model)
-        if args.method == "cover":
-            return methods.cover(
-                f, x, defence, threat, seeded, target=args.target, rounded=not args.plain_centers, model=model
-            )
-        if args.method == "exact":
-            return methods.exact(f, x, defence, threat, slack=0.01 if args.half else 1e-4, model=model)
-        return methods.dist_spt_x(
-            f,
-            x,
-            defence,
-            threat,
-            seeded,
-            sup=bound_of(args),
-            betas=args.betas,
-            guessed=args.guess_then_test,
-            inner=inner,
-            model=model,
-        )
-
-    return one
+def _engine(args: argparse.Namespace, case: Case, job: Job) -> Engine:
+    if args.engine == "ray":
+        return on_ray(job.open, args.workers, args.address, gpu=case.device.type == "cuda")
+    if args.address is not None:
+        raise ValueError("--address belongs to --engine ray")
+    workers = 1 if args.workers is None else args.workers
+    return here(job.certifier(case.classifier)) if workers == 1 else processes(job.open, workers)
 
 
 def _calibration(args: argparse.Namespace, case: Case) -> Calibration:
@@ -239,9 +234,9 @@ def predict(args: argparse.Namespace, console: Console) -> int:
             row = {"image": name, "label": answer.label, "counts": answer.counts, "true_label": label}
             print(json.dumps(row | ({"certificate": online.to_dict()} if online else {})))
         else:
-            said = "abstains" if answer.label == ABSTAIN else case.dataset.classes[answer.label]
+            said = "abstains" if answer.label == ABSTAIN else case.class_name(answer.label)
             share = max(answer.counts) / sum(answer.counts)
-            truth = "" if label is None else f"   (is {case.dataset.classes[label]})"
+            truth = "" if label is None else f"   (is {case.class_name(label)})"
             print(f"{name}: {said}   {share:.1%} of {args.n} votes{truth}")
             if online:
                 print(f"    {online}")
@@ -258,7 +253,7 @@ def attack(args: argparse.Namespace, console: Console) -> int:
         (args.out / "attacks.jsonl").write_text("")
 
     def attacked(z: Tensor) -> Tensor:
-        return case.classifier(case.defence.preprocess(z))  # type: ignore[no-any-return]
+        return case.classifier(case.defence.preprocess(z))
 
     clean = robust = 0
     with _progress(console) as progress:

@@ -81,6 +81,8 @@ def certificate(
 
 
 def certify(args: argparse.Namespace, console: Console, case: Case) -> int:
+    if args.engine != "local" or args.workers not in (None, 1):
+        raise ValueError("indiv runs in one process: leave --engine and --workers off, or split the images by --start")
     sampling = sampling_of(args, None)
     more = {"method": "indiv", "nested": args.nested, "seed": args.seed, "betas": args.betas, "merged": args.merged}
     more |= {"inverse": args.inverse, "refinements": args.refinements, "attack": args.attack, "k": args.k}
@@ -111,7 +113,7 @@ def _one(args: argparse.Namespace, case: Case, store: Store, index: int, progres
     t, defence = case.threat.transform, case.defence
 
     def base(z: Tensor) -> Tensor:
-        return case.classifier(defence.preprocess(z))  # type: ignore[no-any-return]
+        return case.classifier(defence.preprocess(z))
 
     source = torch.Generator().manual_seed(seed)
     found = attacks.ATTACKS[args.attack](base, x, label, case.threat, args.k, source)

@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from warpcert import transforms
 from warpcert.bounds.error import SupBound
 from warpcert.bounds.proved import Boxes, Curve
 from warpcert.bounds.sampled import Sampled
-from warpcert.learn import data, models, zoo
+from warpcert.lab.job import device_of
+from warpcert.learn import data
+from warpcert.learn.foreign import EMBEDDED, absolute, open_model
+from warpcert.smoothing.joint import Classifier
 from warpcert.smoothing.run import Sampling
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Preprocess
 
 __all__ = [
     "BOUNDS",
+    "EMBEDDED",
     "Case",
     "add_bound",
     "add_case",
@@ -34,7 +38,6 @@ __all__ = [
     "sampling_of",
 ]
 
-EMBEDDED = "mnist-rotation"
 BOUNDS = ("curve", "interval", "sampled")
 
 
@@ -44,7 +47,8 @@ class Case:
     """What is examined: a dataset, a classifier and its fingerprint, the defence around it, the threat against it."""
 
     dataset: data.Dataset
-    classifier: nn.Module
+    model: str  # its name, wherever it is opened
+    classifier: Classifier
     fingerprint: str
     defence: Defence
     threat: Threat
@@ -58,6 +62,11 @@ class Case:
     @property
     def labels(self) -> list[int]:
         return [int(v) for v in self.dataset.labels]
+
+    def class_name(self, label: int) -> str:
+        """What the data calls a class; a model may know more of them."""
+        names = self.dataset.classes
+        return names[label] if label < len(names) else f"class {label}"
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +82,12 @@ def add_case(parser: argparse.ArgumentParser) -> None:
     g.add_argument("--count", type=int, default=20, help="how many images (default: %(default)s)")
     g.add_argument("--start", type=int, default=0, help="index of the first image (default: %(default)s)")
     g.add_argument("--shuffled", action="store_true", help="count images in a random order, always the same")
-    g.add_argument("--model", default=EMBEDDED, help="a .safetensors file or a name that `warpcert models` lists")
+    g.add_argument(
+        "--model",
+        default=EMBEDDED,
+        help="a name that `warpcert models` lists, a .safetensors, .onnx, .pt (TorchScript) or .pt2 file, or "
+        "package.module:function (default: %(default)s, embedded)",
+    )
     g.add_argument(
         "--half", action="store_true", help="compute the network in half precision: faster on a GPU, another function"
     )
@@ -130,38 +144,27 @@ def sampling_of(args: argparse.Namespace, seed: int | None) -> Sampling:
     )
 
 
-def device_of(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-        torch.backends.cudnn.allow_tf32 = False  # certified and deployed classifier: one float32 function
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
-    return device
-
-
 def open_case(args: argparse.Namespace) -> Case:
     """Loads and checks everything that the arguments name; a ValueError says what does not fit."""
     device = device_of(args.device)
     dataset = data.load(args.data, args.split, args.data_root)
     dataset = dataset.shuffled() if args.shuffled else dataset
-    model, config, extra = models.load_weights(zoo.find(args.model))
-    if dataset.shape != config.shape:
-        raise ValueError(
-            f"{args.data} has items of shape {list(dataset.shape)}, but the model takes {list(config.shape)}"
-        )
+    model = open_model(args.model, dataset.shape, device, args.half)
+    if model.classes < len(dataset.classes):
+        raise ValueError(f"the model knows {model.classes} classes, but {args.data} has {len(dataset.classes)}")
     if args.count < 1 or not 0 <= args.start < len(dataset):
         raise ValueError(f"count must be ≥ 1 and start in 0 … {len(dataset) - 1}; got {args.count} and {args.start}")
-    defence = _defence(args, extra)
-    gamma = args.gamma if args.gamma is not None else extra.get("gamma")
-    if gamma is None or (args.gamma is None and extra.get("defence", {}).get("transform") != defence.transform.name):
+    defence = _defence(args, model.extra)
+    gamma = args.gamma if args.gamma is not None else model.extra.get("gamma")
+    if gamma is None or (
+        args.gamma is None and model.extra.get("defence", {}).get("transform") != defence.transform.name
+    ):
         raise ValueError(f"say Γ for {defence.transform.name} with --gamma: this model carries none")
     box = defence.transform.box(*gamma)
     threat = Threat(defence.transform, box, args.attacker, not args.unrounded)
     indices = range(args.start, min(args.start + args.count, len(dataset)))
-    fingerprint = models.fingerprint(model) + ("-half" if args.half else "")
-    classifier = (models.Half(model) if args.half else model).to(device)
-    return Case(dataset, classifier, fingerprint, defence, threat, device, indices, args.shuffled)
+    name = absolute(args.model)
+    return Case(dataset, name, model.classifier, model.fingerprint, defence, threat, device, indices, args.shuffled)
 
 
 def _defence(args: argparse.Namespace, extra: dict[str, Any]) -> Defence:

@@ -1,4 +1,4 @@
-"""Certify many images: each with its own seed, each result on disk before the next begins."""
+"""Certify many images: each with its own seed, each result on disk as soon as it is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from warpcert.certificate import Certificate
+from warpcert.lab.engine import Engine, Task
 from warpcert.lab.store import Store
 
 __all__ = ["run", "seed_for"]
@@ -24,11 +24,10 @@ def run(
     images: Callable[[int], Tensor],
     labels: Sequence[int],
     indices: Sequence[int],
-    certify: Callable[[Tensor, int], Certificate],
+    engine: Engine,
     seed: int,
 ) -> Iterator[dict[str, Any]]:
     """Certifies the images that the store lacks and yields each record after it is written."""
-    for index in indices:
-        if index not in store.done:
-            certificate = certify(images(index), seed_for(seed, index))
-            yield store.append(index, labels[index], certificate)
+    tasks = (Task(i, images(i).numpy(), seed_for(seed, i)) for i in indices if i not in store.done)
+    for index, certificate in engine(tasks):
+        yield store.append(index, labels[index], certificate)

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self, final
 
 from warpcert.certificate import Certificate
+from warpcert.lab.settings import differences
 from warpcert.sealed import seal, unseal
 
 __all__ = ["Store", "pack", "read_config", "read_records", "verify"]
@@ -30,7 +31,8 @@ class Store:
     """A run folder, opened for appending by one process at a time.
 
     A record is on disk (fsync) when `append` returns. A torn last line, as a kill leaves it, is cut off on opening,
-    so its image is done again. A folder that holds another configuration is refused.
+    so its image is done again. A folder that holds other settings is refused; how many images are asked for is none of
+    them: `indices` [start, stop] grows with the run.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
@@ -56,16 +58,18 @@ class Store:
         started = (folder / CERTIFICATES).read_bytes().count(b"\n") > 0
         if path.exists() and started:
             present = read_config(folder)
-            differing = sorted(k for k in present.keys() | config.keys() if present.get(k) != config.get(k))
-            if differing:
-                details = "; ".join(f"{k}: {present.get(k)!r} there, {config.get(k)!r} now" for k in differing)
-                raise ValueError(f"{folder} holds a run with other arguments ({details}); choose another folder")
+            if found := differences(present, config):
+                raise ValueError(
+                    f"{folder} holds a run with other settings: {'; '.join(found)}. "
+                    "Go on with those, or choose another folder"
+                )
+            if "indices" in config:
+                config["indices"][1] = max(config["indices"][1], present["indices"][1])
         elif started:
             raise ValueError(f"{folder} holds {CERTIFICATES} without {CONFIG}; choose another folder")
-        else:
-            temporary = path.with_suffix(".tmp")
-            temporary.write_text(json.dumps(config, indent=1, sort_keys=True))
-            os.replace(temporary, path)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(config, indent=1, sort_keys=True))
+        os.replace(temporary, path)
         _cut_torn_line(folder / CERTIFICATES)
 
     def append(self, index: int, true_label: int, certificate: Certificate, **more: Any) -> dict[str, Any]:
