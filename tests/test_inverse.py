@@ -90,7 +90,7 @@ def test_the_original_is_inside(
 def test_the_worked_example_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     """γ ∈ [23°, 26°], pixel (5,1) on the paper's grid of spacing 2: half of that here. With three pixels in [0,1]."""
     low, high = (torch.tensor([[math.radians(a)]], dtype=torch.float64) for a in (23, 26))
-    y, x = inverse._sources(Rotation(), low, high, 6, 6)
+    y, x = inverse.sources(Rotation(), low, high, 6, 6)
     pixel = 3 * 6 + 5  # (x, y) = (2.5, 0.5)
     ends = torch.stack([2 * (e[0, pixel] - 2.5) for e in (x.low, x.high, y.low, y.high)])
     assert torch.allclose(ends, torch.tensor([4.06, 4.21, 2.85, 3.11], dtype=torch.float64), atol=0.005)
@@ -183,9 +183,9 @@ def attacked_noise() -> tuple[Tensor, Tensor, Threat, Tensor]:
 
 def test_without_the_rounding_the_original_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     x, x_attacked, threat, gamma = attacked_noise()
-    exact = inverse._values
+    exact = inverse.values
     assert holds(x, x_attacked, threat, gamma, gamma)
-    monkeypatch.setattr(inverse, "_values", lambda x, t, *rest: exact(x, replace(t, quantized=False), *rest))
+    monkeypatch.setattr(inverse, "values", lambda x, t, *rest: exact(x, replace(t, quantized=False), *rest))
     assert not holds(x, x_attacked, threat, gamma, gamma)
 
 

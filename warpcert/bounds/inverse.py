@@ -20,7 +20,7 @@ from warpcert.threat import Threat
 from warpcert.transforms import SpatialTransform
 from warpcert.transforms.kernels import kernel
 
-__all__ = ["Inverse", "interval_inverse", "surviving"]
+__all__ = ["Inverse", "interval_inverse", "sources", "surviving", "values"]
 
 SLACK = 1e-12  # of float64 sums of four products of numbers in [0,1], and of the weights: these err by less than 1e-14
 FAINT = 1e-6  # pixels that may have less weight than this are left alone
@@ -105,9 +105,9 @@ def interval_inverse(
     low, high = low.to(x), high.to(x)
     count, (height, width) = low.shape[0], x.shape[1:]
     extent = max(low.abs().amax().item(), high.abs().amax().item()) if count else 0.0
-    value = _values(x, threat, transform, extent)
+    value = values(x, threat, transform, extent)
     (row, rows), (column, columns) = (
-        _axis(s, side) for s, side in zip(_sources(transform, low, high, height, width), (height, width), strict=True)
+        _axis(s, side) for s, side in zip(sources(transform, low, high, height, width), (height, width), strict=True)
     )
     index = row[:, :, None] * (width + 2) + column[:, None]  # [m,3,3,N]
     ring = torch.nn.functional.pad(torch.ones_like(x), (1, 1, 1, 1)).flatten(1)
@@ -159,7 +159,7 @@ def _edges(lower: float, upper: float, cells: int) -> Tensor:
     return torch.cat((left[:-1], right)) if before < cells else left
 
 
-def _values(x: Tensor, threat: Threat, transform: SpatialTransform, extent: float) -> Interval:
+def values(x: Tensor, threat: Threat, transform: SpatialTransform, extent: float) -> Interval:
     """T_γ x, as a real number, lies here [C,N] if the attacker handed over x: rounding, then the float32 error of T and
     q, then [0,1].
     """
@@ -173,7 +173,7 @@ def _values(x: Tensor, threat: Threat, transform: SpatialTransform, extent: floa
     return Interval((x - doubt).clamp_min(0).flatten(1), (x + doubt).clamp_max(1).flatten(1))
 
 
-def _sources(transform: SpatialTransform, low: Tensor, high: Tensor, height: int, width: int) -> list[Interval]:
+def sources(transform: SpatialTransform, low: Tensor, high: Tensor, height: int, width: int) -> list[Interval]:
     """Enclosures [m,N] of the source rows and columns of all pixels, counted from the first pixel's."""
     y = torch.arange(height, dtype=low.dtype, device=low.device)[:, None] - (height - 1) / 2
     x = torch.arange(width, dtype=low.dtype, device=low.device)[None, :] - (width - 1) / 2
