@@ -18,9 +18,9 @@ def excluded(c: Cell, rounds: int = ROUNDS) -> Tensor:
     [−1,1]^d.
 
     For any y: a consistent x has yᵀA_t x ≥ yᵀdata − doubtᵀ|y|, and yᵀA_t x = Σ_c w_c yᵀA_c x is at most the largest
-    over the corners of Σ_j max((A_cᵀy)_j l_j, (A_cᵀy)_j u_j). If that is smaller, there is none (Farkas). y is
-    what remains of |data − A₀x| − doubt after minimising it over the box by accelerated projected gradient: where no x fits,
-    the minimiser's residual separates. Each channel has its own y; one that proves it is enough.
+    over the corners of Σ_j max((A_cᵀy)_j l_j, (A_cᵀy)_j u_j). If that is smaller, there is none (Farkas). y is what
+    remains of |data − A₀x| − doubt after minimising it over the box by accelerated projected gradient: where no x
+    fits, the minimiser's residual separates. Each channel has its own y; one that proves it is enough.
     """
     y = _residual(c, rounds)
     need = (y * c.data - c.doubt * y.abs()).sum(2)  # [k,C]

@@ -124,6 +124,11 @@ class View:
         out = z.new_zeros(count, corners_, z.shape[1], self.pixels).scatter_add_(3, place, pulled.flatten(3))
         return affine(out, self.dim)
 
+    def dense(self) -> Tensor:
+        """C₀, C_1 … [b, 1+d, v, N]."""
+        flat = self.weight.new_zeros(*self.index.shape[:3], self.pixels).scatter_add_(3, self.index, self.weight)
+        return self.blur @ affine(flat, self.dim)
+
     def spread(self, z: Tensor) -> Tensor:
         """The largest |C_c| z over the corners [b, F, v], for z ≥ 0 [F,N]."""
         seen = (z[:, self.index] * self.weight.abs()).sum(-1)

@@ -105,7 +105,7 @@ def tuned(c: Cell, view: View, steps: int) -> Metric:
     n2 = c.doubt.square().mean(0).clamp_min(1e-8)
     d1, d2 = 1 / s2, 1 / n2
     d1 = torch.maximum(d1, c.square(c.weights[1:], d2).abs().sum(1))  # then H̃ ⪰ 0 by diagonal dominance
-    seen = _dense(view)  # [r, v, N]
+    seen = view.dense()[:, 0]  # [r, v, N]
     generator = torch.Generator().manual_seed(0)
     some = torch.randn(len(seen), seen.shape[1], RITZ, generator=generator, dtype=torch.float64).to(d1)
     best, total = Metric(d1, d2, 1.0), torch.inf
@@ -132,14 +132,6 @@ def tuned(c: Cell, view: View, steps: int) -> Metric:
         unit = 2 * c.pixels / ((d1 * s2).sum() + (d2 * n2).sum())
         d1, d2 = (d1 * unit).maximum(floor1), (d2 * unit).maximum(floor2)
     return Metric(best.d1, best.d2, best.start * 1.01)
-
-
-def _dense(view: View) -> Tensor:
-    """C₀ [r,v,N]."""
-    count, corners, kept = view.index.shape[:3]
-    dense = view.weight.new_zeros(count, kept, view.pixels)
-    dense.scatter_add_(2, view.index.movedim(1, 2).flatten(2), view.weight.movedim(1, 2).flatten(2) / corners)
-    return view.blur @ dense
 
 
 def _ritz(seen: Tensor, factor: Tensor, some: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
