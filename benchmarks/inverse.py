@@ -1,9 +1,9 @@
 """Tightness and time of the inverses: `python -m benchmarks.inverse [--device cuda] [--data FILE.npz] [--size 64]`.
 
 Every image is attacked with a random γ. Per inverse: cells that survive, the proved E over all β and survivors
-(largest, and the median over β), the true error, the worst error of a consistent original that a search by linear programs
-finds for the β of the largest bound, their ratio, and the seconds. Data sets other than mnist500 and .npz files are
-read from $WARPCERT_DATA.
+(largest, and the median over β), the true error, the worst error of a consistent original that linear programs find
+for the β of the largest bound, the ratio, and the seconds. Data sets other than mnist500 and .npz files are read from
+$WARPCERT_DATA.
 """
 
 from __future__ import annotations

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from benchmarks.inverse import worst_consistent
+from warpcert.bounds import inverse_metric
 from warpcert.bounds.chords import Ranges, affine, corner_taps, corners, remainder
 from warpcert.bounds.farkas import excluded
+from warpcert.bounds.functional import Functional
 from warpcert.bounds.inverse import interval_inverse
-from warpcert.bounds.inverse_cell import boxed, cells, viewed
+from warpcert.bounds.inverse_cell import Cell, View, boxed, cells, view, viewed
+from warpcert.bounds.inverse_metric import Metric, blocked, positive, proved_lambda, shared_corners, tuned
 from warpcert.bounds.lagrangian import Lagrangian
-from warpcert.bounds.originals import Originals
+from warpcert.bounds.originals import InverseBound, Originals
 from warpcert.learn.data import load
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Preprocess, SpatialTransform, get
@@ -135,3 +140,240 @@ def test_no_original_exceeds_the_bound(
     assert bool((truth <= bound[:, 0]).all())
     xa, b, seen, _ = viewed(x_attacked, threat, d, beta)
     assert bool((truth <= boxed(batch.pick(0), xa.shape, d, b, seen)).all())
+
+
+def a_cell(
+    seed: int, name: str = "rotation", width: float = 0.01, size: int = 8
+) -> tuple[Tensor, Tensor, Threat, Originals]:
+    """x, γ, threat and a cell around γ, of a saturated picture."""
+    generator = torch.Generator().manual_seed(seed)
+    threat = Threat.surface(name, 40 if name == "rotation" else 2)
+    x = picture("saturated", (1, size, size), generator)
+    gamma = threat.box.uniform(1, generator)
+    _, originals = one_cell(x, threat, gamma, width, 0.4)
+    return x, gamma, threat, originals
+
+
+def at(parts: Tensor, t: Tensor) -> Tensor:
+    """The affine family at t, from [1+d, ...]."""
+    return parts[0] + sum(s * p for s, p in zip(t, parts[1:], strict=True))
+
+
+@pytest.mark.parametrize("name", ["rotation", "translation"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_data_hold_the_truth(name: str, seed: int) -> None:
+    """lower ≤ x ≤ upper and |data − A_t x| ≤ doubt at the true t, for wide cells too."""
+    for width in (0.003, 0.05, 0.2):
+        x, gamma, threat, originals = a_cell(seed, name, width)
+        c = cells(threat.attacked(x, gamma)[0], originals, threat).pick(0)
+        t = 2 * (gamma[0] - c.low) / (c.high - c.low) - 1
+        z = x.flatten(1)
+        assert bool(((c.lower <= z) & (z <= c.upper)).all())
+        assert bool(((c.data - z @ at(c.dense(), t).mT).abs() <= c.doubt).all())
+
+
+@pytest.mark.parametrize("name", ["rotation", "translation"])
+@pytest.mark.parametrize("seed", range(4))
+def test_lambda_holds_on_the_whole_cell(name: str, seed: int) -> None:
+    """λ_max(C_t H_t⁻¹ C_tᵀ) ≤ λ at random t, by an eigenvalue solver; and λ is not wasteful."""
+    generator = torch.Generator().manual_seed(seed)
+    for width in (0.01, 0.1, 0.4):
+        x, gamma, threat, originals = a_cell(seed, name, width, 7)
+        c = cells(threat.attacked(x, gamma)[0], originals, threat).pick(0)
+        d = defence(name, "bilinear")
+        v = view(c, x.shape, d, d.draw_beta(3, generator))
+        metric = tuned([c], v, 3)
+        proved = proved_lambda([c], metric, [v])
+        assert bool(proved.isfinite().all())
+        matrices, seen = c.dense(), v.dense()
+        largest = torch.zeros_like(proved)
+        for _ in range(40):
+            t = (2 * torch.rand(c.dim, dtype=torch.float64, generator=generator) - 1).mul(1.5).clamp(-1, 1)
+            a = at(matrices, t)
+            h = torch.diag(metric.d1) + a.mT @ (metric.d2[:, None] * a)
+            for b in range(3):
+                s = at(seen[b], t)
+                value = torch.linalg.eigvalsh(s @ torch.linalg.solve(h, s.mT))[-1]
+                assert float(value) <= float(proved[b])
+                largest[b] = torch.maximum(largest[b], value)
+        if width < 0.05:
+            assert float(proved.max()) <= 1.1 * float(largest.max())
+
+
+def test_lambda_needs_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the first corner in place of all, λ is too small: without blur, T_{β+γ} is the identity at the last."""
+    x, gamma, threat, originals = a_cell(0, width=0.3, size=7)
+    c = cells(threat.attacked(x, gamma)[0], originals, threat).pick(0)
+    d = Defence.surface("rotation", 30, noise=0.1, interpolation="bilinear")
+    v = view(c, x.shape, d, -c.high[None])
+    d2 = 1 / c.doubt.square().mean(0)
+    spread = c.square(c.weights[1:], d2).abs().sum(1)
+    d1 = 1.01 * spread + 1e-3 * spread.max()  # H̃ ⪰ 0 by diagonal dominance
+    s, a = at(v.dense()[0], torch.ones(1)), at(c.dense(), torch.ones(1))
+    truth = torch.linalg.eigvalsh(s @ torch.linalg.solve(torch.diag(d1) + a.mT @ (d2[:, None] * a), s.mT))[-1]
+    metric = Metric(d1, d2, float(truth) / 20)
+    assert float(truth) <= float(proved_lambda([c], metric, [v])) < torch.inf
+    monkeypatch.setattr(inverse_metric, "shared_corners", lambda group: shared_corners(group)[:1])
+    assert float(proved_lambda([c], metric, [v])) < float(truth)
+
+
+def test_lambda_needs_the_variance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pixel, A_t = t: the data say nothing at t = 0, where λ must be 1/d₁; both corners alone say 1/(d₁ + d₂)."""
+    one, zero = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+    index = torch.zeros(1, 1, dtype=torch.long)
+    turned = torch.stack((-one, one))
+    c = Cell(-one[0], one[0], index, torch.stack((zero, one)), turned, one, one, zero, one)
+    v = View(index.expand(1, 2, 1, 1), one.expand(1, 2, 1, 1), one, one[None], 1, 1)
+    metric = Metric(2 * one[0], 6 * one[0], 0.01)
+    assert 0.5 <= float(proved_lambda([c], metric, [v])) < 0.6
+    monkeypatch.setattr(Metric, "variance", lambda self, c: zero)
+    assert float(proved_lambda([c], metric, [v])) < 0.15
+
+
+@pytest.mark.parametrize("quantized", [True, False])
+def test_neighbours_share_their_proof(quantized: bool) -> None:
+    """Three cells around γ, bounded as one group: λ holds in all, and the truth is below the bound of its own."""
+    generator = torch.Generator().manual_seed(3)
+    threat = Threat.surface("rotation", 20, quantized=quantized)
+    x, gamma = picture("smooth", (1, 8, 8), generator), torch.tensor([[0.2]], dtype=torch.float64)
+    edges = gamma + torch.tensor([[-0.006], [-0.002], [0.002], [0.006]], dtype=torch.float64)
+    x_attacked = threat.attacked(x, gamma)[0]
+    found = interval_inverse(x_attacked, threat, edges[:-1], edges[1:], refinements=1)
+    wide = torch.where(found.possible[:, None, None, None], found.low, 0.0)
+    high = torch.where(found.possible[:, None, None, None], found.high, 1.0)
+    originals = Originals(edges[:-1], edges[1:], wide, high, 3, 0.0)
+    batch = cells(x_attacked, originals, threat)
+    group = [batch.pick(k) for k in range(3)]
+    assert [len(at) for at in shared_corners(group)] == [1, 2, 2, 1]
+    d = defence("rotation")
+    beta = d.draw_beta(4, generator)
+    views = [view(c, x.shape, d, beta) for c in group]
+    metric = tuned(group, views[1], 4)
+    proved = proved_lambda(group, metric, views)
+    for c, v in zip(group, views, strict=True):
+        for t in torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]:
+            a = at(c.dense(), t)
+            h = torch.diag(metric.d1) + a.mT @ (metric.d2[:, None] * a)
+            for b in range(4):
+                s = at(v.dense()[b], t)
+                assert float(torch.linalg.eigvalsh(s @ torch.linalg.solve(h, s.mT))[-1]) <= float(proved[b])
+    bound = Lagrangian(steps=4).errors(x_attacked, originals, threat, d, beta)
+    assert bool((true_error(x, x_attacked, d, beta, gamma) <= bound[:, 1]).all())
+
+
+def test_factorisations_agree() -> None:
+    """In blocks or not; a matrix with a negative eigenvalue, even a small one, is refused."""
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(6, 50, 50, dtype=torch.float64, generator=generator)
+    q = q @ q.mT
+    smallest = torch.linalg.eigvalsh(q)[:, 0]
+    q.diagonal(dim1=1, dim2=2).sub_((smallest + torch.tensor([1e-6, -1e-6] * 3, dtype=torch.float64))[:, None])
+    assert positive(q).tolist() == [False, True] * 3
+    for block in (7, 16, 50, 64):
+        assert blocked(q.clone(), block).tolist() == [False, True] * 3
+
+
+def test_the_gram_matrix_is_that_of_the_view() -> None:
+    x, gamma, threat, originals = a_cell(1, "translation")
+    c = cells(threat.attacked(x, gamma)[0], originals, threat).pick(0)
+    d = defence("translation")
+    v = view(c, x.shape, d, d.draw_beta(3, torch.Generator().manual_seed(1)))
+    dense = v.weight.new_zeros(*v.index.shape[:3], v.pixels).scatter_add_(3, v.index, v.weight)
+    z = torch.randn(3, 2, v.blur.shape[0], dtype=torch.float64)
+    for corner in range(4):
+        seen = v.blur @ dense[:, corner]
+        assert torch.allclose(v.gram(corner), seen.mT @ seen, atol=1e-13)
+    assert torch.allclose(v.adjoint(z), (z[:, None] @ v.dense()), atol=1e-13)
+    image = torch.randn(2, v.pixels, dtype=torch.float64)
+    assert torch.allclose(v.apply(image), (v.dense() @ image.mT).mT, atol=1e-13)
+
+
+@pytest.mark.parametrize("inverse", [Lagrangian(), Functional()], ids=lambda i: i.name)
+@pytest.mark.parametrize(("number", "degrees"), [(0, 7.3), (3, -4.1), (5, 0.02)])
+def test_no_consistent_original_found_by_linear_programs_exceeds_it(
+    inverse: InverseBound, number: int, degrees: float
+) -> None:
+    """Digits of 14×14: the worst original that leads to the same x' stays below U, and U is near it (Lagrangian)."""
+    x = torch.nn.functional.avg_pool2d(DIGITS.image(number).double()[None], 2)[0]
+    threat = Threat.surface("rotation", 10)
+    gamma = torch.tensor([[math.radians(degrees)]], dtype=torch.float64)
+    x_attacked = threat.attacked(x, gamma)[0]
+    originals = inverse.survivors(x_attacked, threat)
+    inside = ((originals.low <= gamma) & (gamma <= originals.high)).all(1)
+    assert bool(inside.any()) and len(originals.low) <= 40
+    for k in inside.nonzero()[:, 0].tolist():
+        assert bool(((originals.lower[k] <= x) & (x <= originals.upper[k])).all())
+    d = defence("rotation")
+    beta = torch.tensor([[0.3], [-1.1]], dtype=torch.float64)
+    bound = inverse.errors(x_attacked, originals, threat, d, beta)
+    assert bound.shape == (2, len(originals.low))
+    for b in range(2):
+        found, other = worst_consistent(x_attacked, x, threat, d, beta[b : b + 1], gamma)
+        assert torch.equal(threat.attacked(other, gamma)[0], x_attacked)
+        own = float(bound[b, inside].max())
+        assert float(true_error(x, x_attacked, d, beta[b : b + 1], gamma)) <= found <= own
+        if inverse.name == "lagrangian":
+            assert own <= 1.35 * found
+
+
+def test_shifts_are_found_and_bounded() -> None:
+    x = torch.nn.functional.avg_pool2d(DIGITS.image(3).double()[None], 3)[0]
+    threat = Threat.surface("translation", 0.7)
+    gamma = torch.tensor([[0.63, -0.41]], dtype=torch.float64)
+    x_attacked = threat.attacked(x, gamma)[0]
+    inverse = Lagrangian(motion=0.05, steps=4)
+    originals = inverse.survivors(x_attacked, threat)
+    inside = ((originals.low <= gamma) & (gamma <= originals.high)).all(1)
+    assert int(inside.sum()) == 1 and len(originals.low) <= 60
+    d = defence("translation", margin=1)
+    beta = torch.tensor([[0.3, 0.2], [-1.1, 0.4]], dtype=torch.float64)
+    bound = inverse.errors(x_attacked, originals, threat, d, beta)
+    truth = true_error(x, x_attacked, d, beta, gamma)
+    assert bool((truth <= bound[:, inside][:, 0]).all())
+    assert float(bound.max()) <= 3 * float(truth.max())
+
+
+def test_far_cells_are_excluded_and_the_rest_is_left() -> None:
+    """Farkas finds cells that boxes miss; nothing survives for a picture that no rotation makes."""
+    x = picture("smooth", (3, 12, 12), torch.Generator().manual_seed(0))
+    threat = Threat.surface("rotation", 10)
+    gamma = torch.tensor([[math.radians(5.0)]], dtype=torch.float64)
+    x_attacked = threat.attacked(x, gamma)[0]
+    edges = torch.linspace(math.radians(4), math.radians(6), 41, dtype=torch.float64)[:, None]
+    found = interval_inverse(x_attacked, threat, edges[:-1], edges[1:], refinements=3)
+    originals = Originals(edges[:-1], edges[1:], found.low, found.high, 40, 0.0)
+    out = excluded(cells(x_attacked, originals, threat))
+    inside = ((edges[:-1] <= gamma) & (gamma <= edges[1:]))[:, 0]
+    assert not bool(out[inside].any())
+    assert int((out & found.possible).sum()) >= 1
+    noise = torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(0)).round()
+    turned = Threat(threat.transform, threat.box)
+    left = Lagrangian().survivors(turned.transform.quantize(noise), turned)
+    assert bool((left.low.abs() < math.radians(1)).all())  # only near 0, where x' is its own original
+    none = Originals(left.low[:0], left.high[:0], left.lower[:0], left.upper[:0], 1, 0.0)
+    d = defence("rotation")
+    for inverse in (Lagrangian(), Functional()):
+        assert inverse.errors(noise, none, turned, d, torch.zeros(2, 1)).shape == (2, 0)
+
+
+def test_what_it_cannot_invert_is_refused() -> None:
+    x, beta = torch.zeros(1, 8, 8), torch.zeros(2, 1)
+    threat = Threat.surface("rotation", 5)
+    d = defence("rotation")
+    with pytest.raises(ValueError, match="rotation and translation"):
+        Lagrangian().survivors(x, Threat.surface("scaling", 5))
+    with pytest.raises(ValueError, match="bilinear attacker"):
+        Lagrangian().survivors(x, Threat.surface("rotation", 5, interpolation="bicubic"))
+    with pytest.raises(ValueError, match="motion"):
+        Lagrangian(motion=0).survivors(x, threat)
+    originals = Functional().survivors(x, threat)
+    with pytest.raises(ValueError, match="share a transformation"):
+        Lagrangian().errors(x, originals, threat, defence("translation"), beta)
+    with pytest.raises(ValueError, match="parameter noise"):
+        Lagrangian().errors(x, originals, threat, d.without_parameter_noise(0.1), beta)
+    with pytest.raises(ValueError, match=r"beta \[n,1\]"):
+        Lagrangian().errors(x, originals, threat, d, torch.zeros(2, 2))
+    with pytest.raises(ValueError, match="vignette"):
+        Lagrangian().errors(x, originals, threat, defence("rotation", margin=9), beta)
+    with pytest.raises(ValueError, match="nearest jumps"):
+        Lagrangian().errors(x, originals, threat, defence("rotation", "nearest"), beta)

@@ -18,20 +18,22 @@ from warpcert.threat import Defence, Threat
 
 __all__ = ["Lagrangian"]
 
+RUN = 6  # neighbouring cells that share their multipliers
+
 
 @final
 @dataclass(frozen=True)
 class Lagrangian(InverseBound):
     """Rotation and translation, bilinear attacker, any defender's interpolation that does not jump.
 
-    motion           px that a cell of γ moves the farthest pixel (0.03° for 28×28, rotated)
+    motion           px that a cell of γ moves the farthest pixel (0.045° for 28×28, rotated)
     refinements      of the boxes by the interval inverse
     steps            of the tuning of the multipliers, once per cell, on
     representatives  some of the β's
     memory           bytes that the factorisations may take
     """
 
-    motion: float = 0.01
+    motion: float = 0.015
     refinements: int = 5
     steps: int = 10
     representatives: int = 8
@@ -56,31 +58,50 @@ class Lagrangian(InverseBound):
         """
         x, beta, seen, slack = viewed(x_attacked, threat, defence, beta)
         batch = cells(x, originals, threat)
-        count = len(originals.low)
-        parts = [boxed(batch.pick(k), x.shape, defence, beta, seen) for k in range(count)]
-        result = torch.stack(parts, 1) if parts else beta.new_zeros(len(beta), 0)
-        floor = -torch.inf
-        for done, k in enumerate(result.median(0).values.argsort(descending=True).tolist() if count else []):
-            left = (result[:, k] > floor).nonzero()[:, 0]
+        every = [batch.pick(k) for k in range(len(originals.low))]
+        result = beta.new_zeros(len(beta), len(every))
+        for k, c in enumerate(every):
+            result[:, k] = boxed(c, x.shape, defence, beta, seen)
+        floor, done = -torch.inf, 0
+        for group in sorted(_groups(every), key=lambda g: -float(result[:, g].max())):
+            left = (result[:, group].amax(1) > floor).nonzero()[:, 0]
             if left.numel():
-                sharp = self._sharp(batch.pick(k), x.shape, defence, beta[left], seen[left])
-                result[left, k] = torch.minimum(result[left, k], sharp)
-                if bool((sharp == -torch.inf).any()):  # one proof that no x fits is enough
-                    result[:, k] = -torch.inf
-                floor = max(floor, float(result[left, k].max()))
+                sharp = self._sharp([every[k] for k in group], x.shape, defence, beta[left], seen[left])
+                impossible = (sharp == -torch.inf).any(0)  # one proof that no x fits is enough
+                for i, k in enumerate(group):
+                    result[left, k] = torch.minimum(result[left, k], sharp[:, i])
+                    if bool(impossible[i]):
+                        result[:, k] = -torch.inf
+                floor = max(floor, float(result[left][:, group].max()))
+            done += len(group)
             if progress is not None:
-                progress(done + 1, count)
+                progress(done, len(every))
         return result + slack
 
-    def _sharp(self, c: Cell, shape: torch.Size, defence: Defence, beta: Tensor, seen: Tensor) -> Tensor:
-        """The Lagrangian bound [b] of one cell."""
+    def _sharp(self, group: list[Cell], shape: torch.Size, defence: Defence, beta: Tensor, seen: Tensor) -> Tensor:
+        """The Lagrangian bounds [b,g] of neighbouring cells, with common multipliers."""
         order = beta[:, 0].argsort()
         some = torch.linspace(0, len(beta) - 1, min(self.representatives, len(beta))).round().long()
-        metric = tuned(c, view(c, shape, defence, beta[order[some.to(order.device)]]), self.steps)
-        known = estimate(c, metric)
+        picked = beta[order[some.to(order.device)]]
+        metric = tuned(group, view(group[len(group) // 2], shape, defence, picked), self.steps)
+        known = [estimate(c, metric) for c in group]
         out = []
-        size = max(1, self.memory // (c.pixels**2 * 8 * 6))
-        for some_beta, u in zip(torch.split(beta, size), torch.split(seen, size), strict=True):
-            v = view(c, shape, defence, some_beta)
-            out.append(lagrangian_bound(c, metric, known, v, u, proved_lambda(c, metric, v)))
+        size = max(1, self.memory // (group[0].pixels ** 2 * 8 * 6))
+        for part, u in zip(torch.split(beta, size), torch.split(seen, size), strict=True):
+            views = [view(c, shape, defence, part) for c in group]
+            proved = proved_lambda(group, metric, views)
+            each = zip(group, known, views, strict=True)
+            out.append(torch.stack([lagrangian_bound(c, metric, e, v, u, proved) for c, e, v in each], 1))
         return torch.cat(out)
+
+
+def _groups(every: list[Cell]) -> list[list[int]]:
+    """Numbers of cells, in runs of neighbours (at most RUN) if there is one parameter, otherwise one by one."""
+    groups: list[list[int]] = []
+    for k, c in enumerate(every):
+        joined = c.dim == 1 and groups and len(groups[-1]) < RUN and bool(every[k - 1].high == c.low)
+        if joined and float(c.low) != 0:  # at 0 every pixel kinks, and boxes differ much between the sides
+            groups[-1].append(k)
+        else:
+            groups.append([k])
+    return groups
