@@ -224,7 +224,7 @@ def test_lambda_needs_the_variance(monkeypatch: pytest.MonkeyPatch) -> None:
     turned = torch.stack((-one, one))
     c = Cell(-one[0], one[0], index, torch.stack((zero, one)), turned, one, one, zero, one)
     v = View(index.expand(1, 2, 1, 1), one.expand(1, 2, 1, 1), one, one[None], 1, 1)
-    metric = Metric(2 * one[0], 6 * one[0], 0.01)
+    metric = Metric(2 * one[0], 6 * one[0], 0.1)
     assert 0.5 <= float(proved_lambda([c], metric, [v])) < 0.6
     monkeypatch.setattr(Metric, "variance", lambda self, c: zero)
     assert float(proved_lambda([c], metric, [v])) < 0.15

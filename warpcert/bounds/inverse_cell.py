@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from warpcert.bounds.chords import Ranges, affine, corner_taps, corners, remainder
@@ -142,16 +144,13 @@ class View:
         if index.is_cuda:
             dense = weight.new_zeros(count, kept, self.pixels).scatter_add_(2, index, weight)
             return dense.mT @ (square @ dense)
-        every = torch.arange(count)[:, None, None]
-        row = (index + every * self.pixels).flatten()
-        pixel = torch.arange(kept).repeat_interleave(taps).repeat(count)
-        shape = (count * self.pixels, kept)
-        first = torch.sparse_coo_tensor(torch.stack((row, pixel)), weight.flatten(), shape, check_invariants=False)
-        right = (first @ square).reshape(count, self.pixels, kept).mT.reshape(count * kept, self.pixels)
-        column = (torch.arange(kept)[None, :, None] + every * kept).expand_as(index).flatten()
-        shape = (count * self.pixels, count * kept)
-        second = torch.sparse_coo_tensor(torch.stack((row, column)), weight.flatten(), shape, check_invariants=False)
-        return (second @ right).reshape(count, self.pixels, self.pixels)
+        out = weight.new_empty(count, self.pixels, self.pixels)
+        start = np.arange(kept + 1) * taps
+        for b in range(count):
+            sparse = csr_matrix((weight[b].flatten().numpy(), index[b].flatten().numpy(), start), (kept, self.pixels))
+            back = sparse.T.tocsr()
+            out[b] = torch.from_numpy(back @ np.ascontiguousarray((back @ square.numpy()).T))
+        return out
 
     def pick(self, at: Tensor | slice) -> View:
         return View(self.index[at], self.weight[at], self.blur, self.rest[at], self.pixels, self.dim)

@@ -99,11 +99,11 @@ def proved_lambda(group: list[Cell], metric: Metric, views: list[View], tries: i
     result = torch.full((len(views[0].index),), metric.start, dtype=torch.float64, device=metric.d1.device)
     for corner in shared_corners(group):
         h = metric.lowered(group, corner)
-        gram = views[corner[0][0]].gram(corner[0][1])
+        minus = views[corner[0][0]].gram(corner[0][1]).neg_()
         left = torch.arange(len(result), device=result.device)
         for attempt in range(tries):
             value = result[left]
-            q = value[:, None, None] * h - (gram if len(left) == len(gram) else gram[left])
+            q = torch.addcmul(minus if len(left) == len(minus) else minus[left], value[:, None, None], h)
             trace = q.diagonal(dim1=1, dim2=2).abs().sum(1)
             shift = UNIT * (8 * (size + 2) * trace + 64 * size * value * largest + 1024 * size)
             q.diagonal(dim1=1, dim2=2).sub_(shift[:, None])
