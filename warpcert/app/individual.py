@@ -142,7 +142,7 @@ def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     made = [r["certificate"] for r in records]
     certified = [c["derived"]["reach"] is not None for c in made]
     right = [good and c["label"] == r["true_label"] for good, c, r in zip(certified, made, records, strict=True)]
-    examined = [c["error"]["E"] for c in made if c["windows"]["k"]]
+    examined = [c["error"]["E"] for c in made if "lower" in c["windows"]]  # with windows that were analysed
     return {
         "count": len(records),
         "kind": made[0]["derived"]["kind"],
