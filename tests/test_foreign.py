@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from warpcert.app.cli import main
 from warpcert.lab.store import read_records
-from warpcert.learn.foreign import open_model
+from warpcert.learn import zoo
+from warpcert.learn.foreign import EMBEDDED, absolute, open_model
 
 SHAPE, CPU = (1, 28, 28), torch.device("cpu")
 FOREIGN = ["--transform", "rotation", "--gamma", "5", "--noise", "0.1"]
@@ -97,6 +98,19 @@ def test_entry_points(tmp_path: Path) -> None:
     other = open_model("foreign_models:random_net", SHAPE, CPU)
     assert open_model("foreign_models:random_net", SHAPE, CPU).fingerprint != other.fingerprint
     assert open_model("foreign_models:function", SHAPE, CPU).classes == 10
+
+
+def test_names_hold_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What workers are told: they may start in another folder than the driver."""
+    monkeypatch.chdir(tmp_path)
+    assert absolute(EMBEDDED) == EMBEDDED and absolute("foreign_models:net") == "foreign_models:net"
+    assert absolute("a.onnx") == str(tmp_path / "a.onnx")
+    name = next(n for n in zoo.manifest() if n != EMBEDDED)
+    source = Path(__file__).parents[1] / "recipes" / name / "model.safetensors"
+    monkeypatch.setenv(zoo.FOLDER_VARIABLE, "weights")
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / f"{name}.safetensors").symlink_to(source)
+    assert absolute(name) == str(tmp_path / "weights" / f"{name}.safetensors")
 
 
 def test_what_cannot_be_certified_is_said(tmp_path: Path) -> None:

@@ -48,7 +48,9 @@ class Opened:
 
 def absolute(name: str) -> str:
     """The same model under a name that does not depend on the working folder."""
-    return name if name in zoo.manifest() or _is_entry(name) else str(Path(name).absolute())
+    if name == EMBEDDED or _is_entry(name):
+        return name
+    return str((Path(name) if Path(name).suffix in _READERS else zoo.find(name)).absolute())
 
 
 def open_model(name: str, shape: tuple[int, ...], device: torch.device, half: bool = False) -> Opened:
