@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -198,6 +199,30 @@ def test_lambda_holds_on_the_whole_cell(name: str, seed: int) -> None:
                 largest[b] = torch.maximum(largest[b], value)
         if width < 0.05:
             assert float(proved.max()) <= 1.1 * float(largest.max())
+
+
+@pytest.mark.parametrize("name", ["rotation", "translation"])
+def test_the_family_is_the_mean_of_its_corners(name: str) -> None:
+    """A_t = Σ w_c A_c and C_t = Σ w_c C_c for all t: what λ, the boxes and the exclusion rest on. Of two parameters the
+    matrices of the corners themselves would not do."""
+    g = torch.Generator().manual_seed(0)
+    threat = Threat.surface(name, 10 if name == "rotation" else 1)
+    x = picture("noise", (1, 6, 7), g)
+    gamma = torch.tensor([[0.1] * threat.box.dim], dtype=torch.float64)
+    x_attacked, originals = one_cell(x, threat, gamma, 0.15, 0.4)
+    c = cells(x_attacked, originals, threat).pick(0)
+    v = view(c, x.shape, defence(name), torch.full((2, c.dim), 0.3, dtype=torch.float64))
+    sign = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=c.dim)), dtype=torch.float64)
+    z = torch.rand(1, c.pixels, generator=g, dtype=torch.float64)
+    seen = (z[:, v.index] * v.weight).sum(-1)[0] @ v.blur  # [b, 2^d, v]: C_c z
+    for _ in range(5):
+        t = 2 * torch.rand(c.dim, generator=g, dtype=torch.float64) - 1
+        weight = ((1 + sign * t) / 2).prod(1)
+        mean = torch.einsum("c,cnk->nk", weight, c.at_corners)
+        assert mean.allclose(c.weights[0] + torch.einsum("a,ank->nk", t, c.weights[1:]), atol=1e-12)
+        parts = v.apply(z)[:, :, 0]
+        along = parts[:, 0] + torch.einsum("a,bav->bv", t, parts[:, 1:])
+        assert torch.einsum("c,bcv->bv", weight, seen).allclose(along, atol=1e-12)
 
 
 def test_lambda_needs_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:

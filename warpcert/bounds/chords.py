@@ -21,7 +21,7 @@ from warpcert.bounds.inverse import sources
 from warpcert.transforms import Rotation, SpatialTransform, Translation
 from warpcert.transforms.kernels import Kernel, taps
 
-__all__ = ["Ranges", "affine", "corner_taps", "corners", "remainder", "signs", "slopes"]
+__all__ = ["Ranges", "affine", "corner_taps", "corners", "family", "remainder", "signs", "slopes"]
 
 NEAR = 1e-9  # pixels: a grid line so close to the end of a path counts as not crossed (see `remainder`)
 SLACK = 1e-12  # of a float64 interpolation of values in [0,1], misplaced source points (1e-13 px) included
@@ -42,6 +42,25 @@ def affine(at_corners: Tensor, dim: int) -> Tensor:
     """[k, 2^d, ...] → [k, 1+d, ...]: the mean, and half the difference along each axis."""
     weight = torch.cat((torch.ones(1, 2**dim, dtype=torch.float64), signs(dim, torch.device("cpu")).T)) / 2**dim
     return torch.einsum("ac,kc...->ka...", weight.to(at_corners), at_corners)
+
+
+def family(index: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """From the taps [k, 2^d, N, K] of the corners to the affine family at the corners: index [k, N, 2^d·K], the pixels
+    that a row reads at any corner, and weights [k, 2^d, N, 2^d·K].
+
+    Of one parameter its members at the corners are the corners' matrices. Of two, A_t leaves out their mixed
+    difference, and is not the corner's matrix at a corner. With the members as A_c, A_t = Σ_c w_c A_c holds exactly,
+    w_c(t) ≥ 0 the weights of independent signs with means t_a.
+    """
+    count, ends, pixels, own = weight.shape
+    wide = weight.new_zeros(count, ends, pixels, ends, own)
+    for c in range(ends):
+        wide[:, c, :, c] = weight[:, c]
+    wide, dim = wide.flatten(3), ends.bit_length() - 1
+    if dim > 1:
+        sign = torch.cat((torch.ones(ends, 1, dtype=torch.float64), signs(dim, torch.device("cpu"))), 1).to(wide)
+        wide = torch.einsum("ca,ka...->kc...", sign, affine(wide, dim))
+    return index.transpose(1, 2).flatten(2), wide
 
 
 def corner_taps(

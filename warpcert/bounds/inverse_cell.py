@@ -9,7 +9,7 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from warpcert.bounds.chords import Ranges, affine, corner_taps, corners, remainder
+from warpcert.bounds.chords import Ranges, affine, corner_taps, corners, family, remainder
 from warpcert.bounds.curve_float import inference_slack
 from warpcert.bounds.inverse import values
 from warpcert.bounds.originals import Originals
@@ -27,7 +27,8 @@ class Cell:
     """If γ lies in the cell and x' = q(T_γ x), then lower ≤ x ≤ upper and |data − A_t x| ≤ doubt for one t ∈ [−1,1]^d.
 
     A_t = A₀ + Σ_a t_a A_a. index [N,K] holds the pixels that each attacked pixel reads at any corner; weights
-    [1+d, N, K] those of A₀, A_1 …, and at_corners [2^d, N, K] those of the corners. data, doubt, lower, upper [C,N].
+    [1+d, N, K] those of A₀, A_1 …, and at_corners [2^d, N, K] those of A_t at the corners. data, doubt, lower and
+    upper [C,N].
     """
 
     low: Tensor
@@ -83,18 +84,14 @@ def cells(x_attacked: Tensor, originals: Originals, threat: Threat) -> Cell:
     x = x_attacked.double()
     low, high, lower, upper = (t.to(x) for t in (originals.low, originals.high, originals.lower, originals.upper))
     index, weight = corner_taps(transform, corners(low, high), x.shape[1], x.shape[2], k)  # [k, 2^d, N, 4]
-    count, ends, pixels, own = weight.shape
-    wide = weight.new_zeros(count, ends, pixels, ends, own)
-    for c in range(ends):
-        wide[:, c, :, c] = weight[:, c]
-    wide = wide.flatten(3)
+    index, weight = family(index, weight)
     extent = max(map(abs, (*threat.box.lower, *threat.box.upper)))
     value = values(x, threat, transform, extent)
-    every = torch.arange(count, device=x.device)
-    rest = remainder(transform, k, low, high, Ranges.of(lower, upper, k), every)
+    count = len(low)
+    rest = remainder(transform, k, low, high, Ranges.of(lower, upper, k), torch.arange(count, device=x.device))
     data, half = (value.low + value.high) / 2, (value.high - value.low) / 2
     return Cell(
-        low, high, index.transpose(1, 2).flatten(2), affine(wide, low.shape[1]), wide, data.expand(count, -1, -1),
+        low, high, index, affine(weight, low.shape[1]), weight, data.expand(count, -1, -1),
         half * (1 + 1e-12) + rest, lower.flatten(2), upper.flatten(2),
     )  # fmt: skip
 
@@ -103,7 +100,7 @@ def cells(x_attacked: Tensor, originals: Originals, threat: Threat) -> Cell:
 class View:
     """P T_θ x = C_t x + Pϱ, |Pϱ| ≤ rest, for θ = β + γ, γ in the cell: b values of β, v pixels inside the vignette.
 
-    index, weight [b, 2^d, v, K]: taps of T at the corners. blur [v,v]: P. rest [b, C, v].
+    index, weight [b, 2^d, v, K]: taps of T at the corners (of its affine `family`). blur [v,v]: P. rest [b, C, v].
     """
 
     index: Tensor
@@ -164,6 +161,9 @@ def view(c: Cell, shape: torch.Size, defence: Defence, beta: Tensor) -> View:
     mask = defence.preprocess.mask(height, width).flatten().to(beta.device)
     low, high = c.low + beta, c.high + beta
     index, weight = corner_taps(transform, corners(low, high), height, width, k)
+    if c.dim > 1:
+        index, weight = family(index, weight)
+        index = index[:, None].expand_as(weight)
     blur = defence.preprocess.matrix(height, width).to(beta.device)[mask][:, mask]
     ranges = Ranges.of(c.lower.reshape(1, *shape), c.upper.reshape(1, *shape), k)
     which = torch.zeros(len(beta), dtype=torch.long, device=beta.device)
