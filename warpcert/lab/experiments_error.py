@@ -107,7 +107,7 @@ BICUBIC = Experiment(
     rows=(*_interpolated("mnist500", "MNIST", "mnist"), *_interpolated("cifar10", "CIFAR-10", "cifar10")),
     notes=(
         f"E is proved; it is chosen on some images, q_E holds with confidence {1 - ALPHA:g}, tested on others.",
-        "Published: E of the paper's analysis, whose filter sums to 0.508 (MNIST) or 0.409 (CIFAR-10); bicubic there is "
+        "Published: E of the paper's analysis, whose filter sums to 0.508 (MNIST) or 0.409 (CIFAR-10); bicubic is "
         "sampled, for images rounded three times.",
     ),
 )
