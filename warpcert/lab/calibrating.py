@@ -44,9 +44,10 @@ def calibrated(
     threat: Threat,
     size: Size,
     sup: SupBound,
+    E: float | None = None,
 ) -> Generator[Step, None, Calibration]:
-    """E from the first `estimate` pictures of the dataset, q_E tested on the `test` after them, each with β's of its
-    own; writes calibration.json.
+    """E from the first `estimate` pictures of the dataset (unless given), q_E tested on the `test` after them, each
+    with β's of its own; writes calibration.json.
     """
     betas = inner_betas(size.rho, ALPHA, 0)
     sup_config = config | {"bound": sup.name, "defence": defence.to_dict(), "threat": threat.to_dict()}
@@ -58,9 +59,10 @@ def calibrated(
         x = [desk.image(dataset, index)]
         return next(iter(estimate(sup, x, defence, threat, betas=betas, generator=draw(index))))
 
-    first = range(min(size.estimate, len(dataset) - 1))
-    errors = yield from measured(folder / "estimate", sup_config, first, largest, "choose E")
-    E = FACTOR * max(errors)
+    first = range(0 if E is not None else min(size.estimate, len(dataset) - 1))
+    if E is None:
+        errors = yield from measured(folder / "estimate", sup_config, first, largest, "choose E")
+        E = FACTOR * max(errors)
 
     def within(index: int) -> bool:
         x = [desk.image(dataset, index)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import final
 
 import torch
@@ -19,7 +19,7 @@ from warpcert.lab.runner import seed_for
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Preprocess
 
-__all__ = ["BICUBIC", "PAPER_P", "Observed", "SampledError"]
+__all__ = ["BICUBIC", "PAPER_P", "SampledError"]
 
 # The paper's filters exp(−r²/σ_b), corrected to sum 1: σ_b = 2 and 1 there are σ = 1 and 0.7071 here, both 5×5.
 PAPER_P = {
@@ -111,34 +111,3 @@ BICUBIC = Experiment(
         "sampled, for images rounded three times.",
     ),
 )
-
-
-@final
-@dataclass(frozen=True)
-class Observed(Row):
-    """The largest error over images, β and γ: a lower bound of every E."""
-
-    name: str
-    case: str
-    data: str
-    preprocess: Preprocess
-    gamma: float = 30
-    sigma: float = 30
-    full: Size = Size(200, betas=50, gammas=101)
-    quick: Size = Size(20, betas=5, gammas=33)
-
-    def work(self, desk: Desk, folder: Path) -> Work:
-        dataset, size = desk.dataset(self.data), self.size(desk)
-        defence = Defence.surface(
-            "rotation", self.sigma, noise=0.25, interpolation="bilinear", preprocess=self.preprocess
-        )
-        threat = Threat.surface("rotation", self.gamma)
-
-        def one(index: int) -> float:
-            draw = torch.Generator().manual_seed(seed_for(0, index))
-            beta = defence.draw_beta(size.betas, draw)
-            return float(Sampled(gammas=size.gammas)(desk.image(dataset, index), defence, threat, beta).values.max())
-
-        keys = range(min(size.images, len(dataset)))
-        values = yield from measured(folder, self.config(desk, data=dataset.name), keys, one)
-        return {"images": len(values), "largest error": max(values), "mean error": fmean(values)}
