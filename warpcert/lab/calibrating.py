@@ -19,7 +19,7 @@ from warpcert.threat import Defence, Threat
 __all__ = ["calibrated", "calibration_data"]
 
 ALPHA = 0.001  # of q_E, and per picture
-FACTOR = 1.02  # E is this times the largest error seen
+FACTOR = 1.1  # E is this times the largest error seen
 
 
 def calibration_data(desk: Desk, test: Dataset, train: str, size: Size) -> Dataset:

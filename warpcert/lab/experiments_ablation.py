@@ -33,7 +33,7 @@ class Observed(Row):
     gamma: float = 30
     sigma: float = 30
     full: Size = Size(200, betas=50, gammas=101)
-    quick: Size = Size(20, betas=5, gammas=33)
+    quick: Size = Size(40, betas=10, gammas=33)
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, size = desk.dataset(self.data), self.size(desk)

@@ -66,7 +66,7 @@ def _radius(row: report.Row) -> float:
 class Dist(Row):
     """DistSPT^x or DistSPT^D: certified accuracy with a proved E, α = 0.01 per certificate.
 
-    sigma, noise, preprocess  in place of the model's own, for a model that was trained for another transformation
+    sigma, noise, interpolation, preprocess  for a model that was trained for another transformation
     """
 
     name: str
@@ -83,7 +83,7 @@ class Dist(Row):
     interpolation: str = "bicubic"
     preprocess: Preprocess = Preprocess()
     full: Size = Size(500, n=10_000, betas=500)
-    quick: Size = Size(8, n=2000, betas=100)
+    quick: Size = Size(12, n=6000, betas=200)
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, model, size = desk.dataset(self.data), desk.model(*self.models), self.size(desk)
@@ -112,7 +112,7 @@ class Dist(Row):
         return accuracy_cells(rows) | cells
 
     def defence(self, model: Model) -> Defence:
-        if model.defence.transform.name == self.transform and not self.sigma:
+        if model.defence.transform.name == self.transform:
             return model.defence
         return Defence.surface(
             self.transform, self.sigma, noise=self.noise, interpolation=self.interpolation, preprocess=self.preprocess
@@ -130,7 +130,7 @@ NOTES = (
     "repeated: E, windows and joint sampling are ours.",
 )
 D_FULL = Size(500, n=10_000, estimate=100, test=700, rho=0.01)
-D_QUICK = Size(12, n=2000, estimate=5, test=20, rho=0.1)
+D_QUICK = Size(20, n=6000, estimate=15, test=60, rho=0.1)
 
 DISTRIBUTION_D = Experiment(
     name="distribution-d",
@@ -160,7 +160,7 @@ DISTRIBUTION_X = Experiment(
              "rotation", 50),
         Dist("mnist-translation", "MNIST, translation, Γ = ±2 px", "dist-x", "mnist500", "mnist",
              ("mnist-translation", "mnist-rotation"), "translation", 2, windows=1, sigma=1.5, noise=0.15,
-             interpolation="bilinear", preprocess=Preprocess("circle", 1, 1.5, 7)),
+             interpolation="bilinear", preprocess=Preprocess("circle", 1, 1.5, 7), quick=Size(6, n=6000, betas=200)),
         Dist("cifar10-rotation-30", "CIFAR-10, rotation, Γ = ±30°", "dist-x", "cifar10", "cifar10",
              ("cifar-rotation",), "rotation", 30, quick=Size(4, n=2000, betas=100)),
         Dist("cifar10-rotation-10", "CIFAR-10, rotation, Γ = ±10°", "dist-x", "cifar10", "cifar10",

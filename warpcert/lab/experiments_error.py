@@ -75,7 +75,7 @@ class Interpolated(Row):
     gamma: float = 30
     sigma: float = 30
     full: Size = Size(0, estimate=100, test=700, rho=0.01)
-    quick: Size = Size(0, estimate=4, test=8, rho=0.1)
+    quick: Size = Size(0, estimate=6, test=14, rho=0.1)
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, size = desk.dataset(self.data), self.size(desk)

@@ -33,7 +33,8 @@ class Individual(Row):
     """Attacked by the worst of 100, then certified: by IndivSPT, or online by DistSPT^D.
 
     inverse    how originals are bounded; "" means DistSPT^D online with a calibration of its own
-    sigma, noise, preprocess  in place of the model's own
+    sigma, noise  for a model that was trained for another transformation
+    preprocess    in place of the model's own
     """
 
     name: str
@@ -48,7 +49,7 @@ class Individual(Row):
     noise: float = 0.0
     preprocess: Preprocess | None = None
     full: Size = Size(300, n=10_000, betas=500, estimate=100, test=700)
-    quick: Size = Size(6, n=2000, betas=100, estimate=4, test=12, rho=0.1)
+    quick: Size = Size(10, n=6000, betas=150, estimate=10, test=40, rho=0.1)
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, model, size = desk.dataset(self.data), desk.model(*self.models), self.size(desk)
@@ -82,8 +83,7 @@ class Individual(Row):
         own = model.defence
         p = self.preprocess or own.preprocess
         if own.transform.name == self.transform:
-            sigma = (own.transform.internal(self.sigma),) if self.sigma else own.sigma_param
-            return replace(own, sigma_param=sigma, sigma_noise=self.noise or own.sigma_noise, preprocess=p)
+            return replace(own, preprocess=p)
         return Defence.surface(self.transform, self.sigma, noise=self.noise, preprocess=p)
 
 

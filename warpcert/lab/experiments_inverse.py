@@ -41,7 +41,7 @@ class Refinement(Row):
     gamma: float = 10
     sigma: float = 10
     full: Size = Size(20, betas=100)
-    quick: Size = Size(2, betas=20)
+    quick: Size = Size(6, betas=50)
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, size = desk.dataset(self.data), self.size(desk)
