@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from warpcert.learn import data, models
+from warpcert.learn.zoo import FOLDER_VARIABLE
 from warpcert.threat import Defence
 
 __all__ = ["FILES", "Desk", "Missing", "Model"]
@@ -85,7 +87,10 @@ class Desk:
 
 
 def weights(name: str) -> Path | None:
-    """The weight file of that name, if there is one: in the package, in ./recipes, or in recipes beside the package."""
+    """The weight file of that name, if there is one: in the package, in the zoo's folder (or ./recipes), or in recipes
+    beside the package.
+    """
+    zoo = Path(os.environ.get(FOLDER_VARIABLE) or "recipes")
     with resources.as_file(resources.files("warpcert")) as package:
-        beside = (root / "recipes" / name / "model.safetensors" for root in (Path.cwd(), package.parent))
-        return next((p for p in (package / "assets" / f"{name}.safetensors", *beside) if p.is_file()), None)
+        places = (folder / name / "model.safetensors" for folder in (zoo, package.parent / "recipes"))
+        return next((p for p in (package / "assets" / f"{name}.safetensors", *places) if p.is_file()), None)

@@ -73,8 +73,9 @@ ABLATION = Experiment(
     rows=(
         *_observed("mnist500", "MNIST"),
         *_observed("cifar10", "CIFAR-10"),
-        Individual("indiv-without-blur", "MNIST, IndivSPT ±10°, no blur", "mnist500", "mnist", ("mnist-rotation",),
-                   "rotation", 10, preprocess=Preprocess("circle", 1), quick=Size(3, n=2000, betas=60)),
+        Individual("indiv-without-blur", "MNIST, IndivSPT ±10°, no blur", "mnist500", "mnist",
+                   ("mnist-rotation-individual", "mnist-rotation"), "rotation", 10,
+                   preprocess=Preprocess("circle", 1), quick=Size(4, n=6000, betas=100)),
     ),
     notes=(
         "Errors are observed (random β, a grid of γ within ±30°, bilinear, 8-bit): lower bounds of every E.",

@@ -139,8 +139,8 @@ DISTRIBUTION_D = Experiment(
     minutes=1.5,
     columns=COLUMNS,
     rows=(
-        Dist("mnist-rotation", "MNIST, rotation, Γ = ±30°", "dist-d", "mnist500", "mnist", ("mnist-rotation",),
-             "rotation", 30, full=D_FULL, quick=D_QUICK),
+        Dist("mnist-rotation", "MNIST, rotation, Γ = ±30°", "dist-d", "mnist500", "mnist",
+             ("mnist-rotation-calibrated", "mnist-rotation"), "rotation", 30, full=D_FULL, quick=D_QUICK),
         Dist("cifar10-rotation", "CIFAR-10, rotation, Γ = ±30°", "dist-d", "cifar10", "cifar10", ("cifar-rotation",),
              "rotation", 30, full=D_FULL, quick=D_QUICK),
         SampledError("imagenet-rotation", "ImageNet, short side 512, Γ = ±30°, E sampled #", "imagenet", 30, 30),

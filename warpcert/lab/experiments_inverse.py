@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, final
@@ -111,11 +111,8 @@ class Inverted(Row):
             x = desk.image(dataset, index)
             gamma, attacked = _attacked(x, threat, index)
             shown: dict[str, Any] = {"original": _bytes(x), "attacked": _bytes(attacked)}
-            inverse = IntervalInverse()
-            if self.transform == "translation":
-                inverse = replace(inverse, splits=2)
             for words, k in (("plain", 0), ("refined", self.refinements)):
-                found = replace(inverse, refinements=k).survivors(attacked, threat)
+                found = IntervalInverse(refinements=k).survivors(attacked, threat)
                 low, high = _hull(found)
                 shown |= {f"{words} lower": _bytes(low), f"{words} upper": _bytes(high)}
                 shown[f"{words} width"] = float((high - low).mean())

@@ -57,7 +57,9 @@ class ModelConfig:
         if self.head not in ("average", "flatten"):
             raise ValueError(f"head {self.head!r} is not known; choose average or flatten")
         if self.front not in ("none", "mfcc") or (self.front == "mfcc" and self.family != "resnet"):
-            raise ValueError(f"front {self.front!r} is not known for a {self.family}; choose none, or mfcc for a resnet")
+            raise ValueError(
+                f"front {self.front!r} is not known for a {self.family}; choose none, or mfcc for a resnet"
+            )
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, self.shape[0]) or not all(map(math.isfinite, values)):
                 raise ValueError(f"{name} needs 1 or {self.shape[0]} finite value(s); got {values}")
