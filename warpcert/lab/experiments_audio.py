@@ -41,8 +41,9 @@ class Volumes(Row):
     name: str
     case: str
     method: str
+    windows: int = 2
     full: Size = Size(200, n=10_000, betas=500)
-    quick: Size = Size(6, n=500, betas=60)
+    quick: Size = Size(5, n=1000, betas=60)
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, model, size = desk.dataset("speech"), desk.model("speech-volume"), self.size(desk)
@@ -56,7 +57,7 @@ class Volumes(Row):
             image = attacked if self.method == "indiv" else lambda i: desk.image(dataset, i)
 
             def one(x: Tensor, seed: int, threat: Threat = threat) -> Certificate:
-                sampling, name = Sampling(n=size.n, seed=seed), model.fingerprint
+                sampling, name = Sampling(n=size.n, seed=seed, windows=self.windows), model.fingerprint
                 f, defence, betas = model.classifier, model.defence, size.betas
                 if self.method == "indiv":
                     return methods.indiv_spt(
