@@ -1,4 +1,4 @@
-"""The command line: `warpcert certify | bound | predict | invert | attack | train | check | data | models`."""
+"""The command line: `warpcert certify | bound | predict | invert | attack | train | check | data | models | paper`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import Console
 from warpcert import attacks
 from warpcert.app import commands, individual, invert
 from warpcert.app.options import add_bound, add_case, add_device, add_sampling
+from warpcert.app.paper import add_paper
 from warpcert.learn import data
 from warpcert.version import __version__
 
@@ -121,6 +122,8 @@ def build_parser() -> argparse.ArgumentParser:
     p = verbs.add_parser("models", help="list the models by name: task, certified figures, size, licence, SHA-256")
     p.add_argument("--json", action="store_true", help="print the list as JSON")
     p.set_defaults(run=commands.list_models)
+
+    add_paper(verbs)
     return parser
 
 

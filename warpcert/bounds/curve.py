@@ -11,12 +11,18 @@ import torch
 from torch import Tensor
 
 from warpcert.bounds.curve_cells import Search, search
-from warpcert.bounds.curve_float import inference_slack, steepness_by_steps, steepness_of, value_error
+from warpcert.bounds.curve_float import (
+    inference_slack,
+    loudness_error,
+    steepness_by_steps,
+    steepness_of,
+    value_error,
+)
 from warpcert.bounds.curve_model import Model, model
 from warpcert.bounds.curve_plane import plane_search
 from warpcert.bounds.curve_values import value_search
 from warpcert.threat import Defence, Threat
-from warpcert.transforms import Rotation, Scaling, SpatialTransform, Translation
+from warpcert.transforms import Rotation, Scaling, SpatialTransform, Translation, Volume
 from warpcert.transforms.kernels import kernel
 
 __all__ = ["CurveResult", "curve_bound", "inference_slack"]
@@ -76,6 +82,9 @@ def curve_bound(
     extent = float(beta.abs().max()) + max(map(abs, (*threat.box.lower, *threat.box.upper)))
     deadline = math.inf if time_limit is None else start + time_limit
     slack = 2 * inference_slack(defence, x.shape[-2], x.shape[-1], x.shape[0] if x.dim() == 3 else 1, extent)
+    if isinstance(threat.transform, Volume):  # its P is the identity; what is handed over is within a step of T_γ x
+        handed_over = x.abs() + threat.transform.step
+        slack = float(loudness_error(x, extent).norm() + loudness_error(handed_over, extent).norm())
     if isinstance(threat.transform, (Rotation, Scaling)):
         below = None if target is None else target * (1 - 1e-8) - 1e-8 - slack
         goal = Search(below, tightness, deadline, extent)

@@ -17,7 +17,15 @@ from warpcert.threat import Defence
 from warpcert.transforms import PointwiseTransform, Rotation, Scaling, SpatialTransform, Transform, Translation
 from warpcert.transforms.kernels import Kernel, kernel
 
-__all__ = ["UNIT", "coordinate_error", "inference_slack", "steepness_by_steps", "steepness_of", "value_error"]
+__all__ = [
+    "UNIT",
+    "coordinate_error",
+    "inference_slack",
+    "loudness_error",
+    "steepness_by_steps",
+    "steepness_of",
+    "value_error",
+]
 
 UNIT = 2.0**-24
 
@@ -66,6 +74,16 @@ def value_error(transform: Transform, k: Kernel, height: int, width: int, extent
         raise ValueError(f"{k.name} jumps: a rounded coordinate can change its value by 1, so no slack is enough")
     arithmetic = (24 if k.reach == 1 else 120) * UNIT * (1 + 2 * k.overshoot)
     return 2 * k.gradient * coordinate_error(transform, height, width, extent) + arithmetic
+
+
+def loudness_error(x: Tensor, extent: float) -> Tensor:
+    """A bound, sample by sample, of |e^θ x in float32 − exact| for |θ| ≤ extent.
+
+    All errors are relative: |θ|u of the rounded parameter, 4u of exp, u of the product. Quiet samples err little, which
+    `value_error` (for values of size 1) does not see.
+    """
+    error: Tensor = (extent + 6) * UNIT * math.exp(extent) * 1.01 * x.abs()
+    return error
 
 
 def inference_slack(

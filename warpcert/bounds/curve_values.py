@@ -7,9 +7,9 @@ import time
 import torch
 from torch import Tensor
 
-from warpcert.bounds.curve_float import value_error
+from warpcert.bounds.curve_float import loudness_error, value_error
 from warpcert.threat import Defence, Threat
-from warpcert.transforms import Brightness, PointwiseTransform
+from warpcert.transforms import Brightness, PointwiseTransform, Volume
 from warpcert.transforms.kernels import kernel
 
 __all__ = ["residue", "value_search"]
@@ -20,9 +20,9 @@ DEPTH = 5
 
 
 def residue(
-    t: PointwiseTransform, x: Tensor, low: Tensor, high: Tensor, quantized: bool, doubt: float
+    t: PointwiseTransform, x: Tensor, low: Tensor, high: Tensor, quantized: bool, doubt: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """q(a) − a ∈ centre ± radius for a = T_γ x, γ in the cells [low, high] [m]; each [m, *x.shape].
+    """q(a) − a ∈ centre ± radius for a = T_γ x up to doubt, γ in the cells [low, high] [m]; each [m, *x.shape].
 
     a is monotone in γ, so it lies between its values at the ends; q is monotone, so q(a) lies between q of those; and
     where a is legal, q(a) − a is at most half a step from 0.
@@ -52,7 +52,10 @@ def value_search(
     if x.dim() == 2 and not defence.preprocess.is_identity:
         raise ValueError("sound has no vignette and no blur; use a preprocess that does nothing")
     size = (x.shape[-2], x.shape[-1])
-    doubt = 1e-12 + float(value_error(t, kernel("bilinear"), *size, extent).amax())
+    if isinstance(t, Volume):
+        doubt = 1e-12 + loudness_error(x, extent)
+    else:
+        doubt = 1e-12 + value_error(t, kernel("bilinear"), *size, extent).amax()
     scale = torch.ones_like(beta[:, 0]) if isinstance(t, Brightness) else beta[:, 0].exp()
     nodes = torch.linspace(threat.box.lower[0], threat.box.upper[0], FIRST + 1, dtype=x.dtype, device=x.device)
     low, high = nodes[:-1], nodes[1:]

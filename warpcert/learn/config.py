@@ -18,7 +18,8 @@ class ModelConfig:
 
     The stem is a convolution of `stem_kernel` and `stem_stride`; stage i has blocks[i] residual blocks of width · 2^i
     channels, and every stage but the first halves the resolution. head: average (over places) or flatten (keeps them).
-    mean and std, one value or one per channel, normalise the input inside the network.
+    mean and std, one value or one per channel, normalise the input inside the network. front "mfcc" (resnet only) puts
+    the front end of sounds before everything else; the convolutions then see its picture.
 
     family: resnet, or lipschitz (images only), where the stem only folds stem_stride × stem_stride pixels into channels
     and `stem_kernel` is not used; see learn/lipschitz.py.
@@ -34,6 +35,7 @@ class ModelConfig:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     family: str = "resnet"
+    front: str = "none"  # or mfcc
 
     def __post_init__(self) -> None:
         if len(self.shape) not in (2, 3) or min(self.shape) < 1:
@@ -54,6 +56,10 @@ class ModelConfig:
             )
         if self.head not in ("average", "flatten"):
             raise ValueError(f"head {self.head!r} is not known; choose average or flatten")
+        if self.front not in ("none", "mfcc") or (self.front == "mfcc" and self.family != "resnet"):
+            raise ValueError(
+                f"front {self.front!r} is not known for a {self.family}; choose none, or mfcc for a resnet"
+            )
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, self.shape[0]) or not all(map(math.isfinite, values)):
                 raise ValueError(f"{name} needs 1 or {self.shape[0]} finite value(s); got {values}")

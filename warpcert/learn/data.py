@@ -16,7 +16,7 @@ from torch import Tensor
 
 from warpcert.learn import readers
 
-__all__ = ["NAMES", "ROOT_VARIABLE", "Dataset", "load", "make_mnist500"]
+__all__ = ["NAMES", "ROOT_VARIABLE", "Dataset", "default_root", "load", "make_mnist500"]
 
 ROOT_VARIABLE = "WARPCERT_DATA"
 DIGITS = tuple("0123456789")
@@ -113,9 +113,14 @@ def _dataset(name: str, x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ..
     return Dataset(name, torch.from_numpy(np.array(x, order="C")), torch.from_numpy(y.astype(np.int64)), classes)
 
 
+def default_root() -> Path | None:
+    """The folder that WARPCERT_DATA names, if it does."""
+    return Path(os.environ[ROOT_VARIABLE]) if os.environ.get(ROOT_VARIABLE) else None
+
+
 def _find(name: str, folder: str, files: list[str], root: Path | None, suffixes: tuple[str, ...] = ("",)) -> list[Path]:
     """The paths of all `files` in root/folder, or an error that says what is missing and where it was looked for."""
-    base = root or (Path(os.environ[ROOT_VARIABLE]) if os.environ.get(ROOT_VARIABLE) else None)
+    base = root or default_root()
     if base is None:
         raise ValueError(
             f"{name} needs a data folder: set {ROOT_VARIABLE} (or root) to the folder that has {folder}/ in it"

@@ -23,6 +23,7 @@ from warpcert.learn import lipschitz
 from warpcert.learn.config import ModelConfig
 from warpcert.learn.files import read_tensors, write_tensors
 from warpcert.learn.lipschitz import LipschitzNet
+from warpcert.learn.sound import Mfcc
 
 __all__ = [
     "FORMAT",
@@ -79,13 +80,15 @@ class ResNet(nn.Module):
 
     def __init__(self, config: ModelConfig, is_fused: bool = False) -> None:
         super().__init__()
-        dims = len(config.shape) - 1
+        self.front = Mfcc(config.shape) if config.front == "mfcc" else nn.Identity()
+        seen = self.front.shape if isinstance(self.front, Mfcc) else config.shape
+        dims = len(seen) - 1
         self.config, self.is_fused, self.flatten = config, is_fused, config.head == "flatten"
         self.register_buffer("mean", torch.tensor(config.mean).reshape(-1, *(1,) * dims))
         self.register_buffer("std", torch.tensor(config.std).reshape(-1, *(1,) * dims))
         channels = config.width
-        self.stem = ConvNorm(dims, config.shape[0], channels, config.stem_kernel, config.stem_stride, is_fused)
-        places = [-(-side // config.stem_stride) for side in config.shape[1:]]
+        self.stem = ConvNorm(dims, seen[0], channels, config.stem_kernel, config.stem_stride, is_fused)
+        places = [-(-side // config.stem_stride) for side in seen[1:]]
         stages: list[nn.Module] = []
         for stage, count in enumerate(config.blocks):
             for index in range(count):
@@ -100,7 +103,7 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[1:] != self.config.shape:
             raise ValueError(f"this model takes batches of {list(self.config.shape)}; got {list(x.shape[1:])}")
-        x = self.body(relu(self.stem((x - self.mean) / self.std)))
+        x = self.body(relu(self.stem((self.front(x) - self.mean) / self.std)))
         return self.head(x.flatten(1) if self.flatten else x.mean(tuple(range(2, x.dim()))))  # type: ignore[no-any-return]
 
 

@@ -41,6 +41,7 @@ class Recipe:
     head: str = "average"
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
+    front: str = "none"  # mfcc: the network hears
     # defence
     transform: str = "rotation"
     sigma: tuple[float, ...] = (30.0,)
@@ -58,7 +59,7 @@ class Recipe:
     rounded: bool = True  # the attacker hands over 8-bit values
     worst: int = 1  # so many γ are drawn for every picture, and the one with the largest loss is trained on
     flip: bool = False  # mirror left and right
-    shift: int = 0  # whole pixels, up to this many along each side
+    shift: int = 0  # whole pixels, up to this many along each side; of a sound, samples of time
     # optimisation
     epochs: float = 20.0
     steps: int = 0  # in place of epochs, where positive

@@ -11,13 +11,21 @@ from torch import Tensor
 from warpcert import transforms
 from warpcert.learn.recipe import Recipe
 
-__all__ = ["Views", "generator"]
+__all__ = ["Views", "delayed", "generator"]
 
 
 def generator(device: torch.device, *key: int | str) -> torch.Generator:
     """A generator whose state is a function of `key`: a resumed run draws the same numbers as a whole one."""
     digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
     return torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))
+
+
+def delayed(x: Tensor, by: Tensor) -> Tensor:
+    """Sounds [B,C,L], each later by its own whole number of samples; silence takes the place."""
+    source = torch.arange(x.shape[-1], device=x.device) - by[:, None]  # [B,L]
+    inside = (source >= 0) & (source < x.shape[-1])
+    index = source.clamp(0, x.shape[-1] - 1)[:, None].expand_as(x)
+    return x.gather(-1, index) * inside[:, None]
 
 
 @final
@@ -42,7 +50,7 @@ class Views:
             x = torch.where(coin.reshape(-1, *(1,) * (x.dim() - 1)), x.flip(-1), x)
         if recipe.shift:
             by = torch.randint(-recipe.shift, recipe.shift + 1, (count, 2), generator=draw, device=device)
-            x = transforms.get("translation")(x, by, "nearest")
+            x = transforms.get("translation")(x, by, "nearest") if x.dim() == 4 else delayed(x, by[:, 0])
         beta = torch.randn(count, dim, generator=draw, device=device) * self.sigma
         gamma = torch.rand(count, dim, generator=draw, device=device) * self.width + self.lower
         k = round(recipe.attacked * count)
