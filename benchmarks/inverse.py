@@ -19,7 +19,7 @@ from torch import Tensor
 
 from warpcert.bounds.functional import Functional
 from warpcert.bounds.lagrangian import Lagrangian
-from warpcert.bounds.originals import InverseBound, Originals
+from warpcert.bounds.originals import IntervalInverse, InverseBound, Originals
 from warpcert.learn import data
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Preprocess, SpatialTransform
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--sigma", type=float, default=None, help="σ_γ, degrees or pixels")
     parser.add_argument("--blur", type=float, default=1.5)
     parser.add_argument("--interpolation", default="bicubic", help="the defender's")
-    parser.add_argument("--inverses", nargs="+", default=["functional", "lagrangian"])
+    parser.add_argument("--inverses", nargs="+", default=["interval", "functional", "lagrangian"])
     parser.add_argument("--motion", type=float, default=None, help="px per cell")
     parser.add_argument("--steps", type=int, default=None, help="of the tuning")
     parser.add_argument("--no-search", action="store_true", help="leave out the linear programs")
@@ -114,15 +114,10 @@ def main() -> None:
     threat = Threat.surface(options.transform, options.gamma)
     made = {"motion": options.motion} if options.motion else {}
     known: dict[str, InverseBound] = {
+        "interval": IntervalInverse(),
         "functional": Functional(**made),
         "lagrangian": Lagrangian(**made, **({"steps": options.steps} if options.steps else {})),
     }
-    try:
-        from warpcert.bounds.originals import IntervalInverse
-
-        known["interval"] = IntervalInverse()
-    except ImportError:
-        pass
     device = torch.device(options.device)
     print(f"{options.data} {threat.transform.span(threat.box)}, {options.betas} β, {device}")
     total: dict[str, list[tuple[float, float, float]]] = {name: [] for name in options.inverses}

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from warpcert import attacks, methods
 from warpcert.app.options import Case, describe, sampling_of
+from warpcert.bounds.functional import Functional
+from warpcert.bounds.lagrangian import Lagrangian
 from warpcert.bounds.originals import IntervalInverse, InverseBound
 from warpcert.certificate import Certificate
 from warpcert.lab import report
@@ -32,6 +34,8 @@ __all__ = ["INVERSES", "add_attack", "add_inverse", "certificate", "certify", "i
 
 INVERSES: dict[str, Callable[[argparse.Namespace], InverseBound]] = {
     "interval": lambda args: IntervalInverse(refinements=args.refinements),
+    "functional": lambda args: Functional(refinements=args.refinements),
+    "lagrangian": lambda args: Lagrangian(refinements=args.refinements),
 }
 
 
