@@ -18,6 +18,8 @@ from torch import Tensor
 
 from warpcert import attacks, methods
 from warpcert.app.options import Case, describe, sampling_of
+from warpcert.bounds.functional import Functional
+from warpcert.bounds.lagrangian import Lagrangian
 from warpcert.bounds.originals import IntervalInverse, InverseBound
 from warpcert.certificate import Certificate
 from warpcert.lab import report
@@ -30,18 +32,18 @@ from warpcert.smoothing.run import Sampling
 
 __all__ = ["INVERSES", "add_attack", "add_inverse", "certificate", "certify", "inverse_of", "summary"]
 
-INVERSES: dict[str, Callable[[argparse.Namespace], InverseBound]] = {
-    "interval": lambda args: IntervalInverse(refinements=args.refinements),
+INVERSES: dict[str, Callable[..., InverseBound]] = {
+    "lagrangian": Lagrangian,
+    "functional": Functional,
+    "interval": IntervalInverse,
 }
 
 
-def add_inverse(parser: argparse.ArgumentParser) -> None:
+def add_inverse(parser: argparse.ArgumentParser, default: str = "lagrangian") -> None:
     """Which analysis leads back from x' to its originals."""
     g = parser.add_argument_group("possible originals (indiv)")
-    g.add_argument("--inverse", choices=tuple(INVERSES), default="interval", help="default: %(default)s")
-    g.add_argument(
-        "--refinements", type=int, default=10, help="of the boxes of the original, per cell of Γ (default: %(default)s)"
-    )
+    g.add_argument("--inverse", choices=tuple(INVERSES), default=default, help="default: %(default)s")
+    g.add_argument("--refinements", type=int, help="of the boxes of the original (default: 5, interval: 10)")
 
 
 def add_attack(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +55,7 @@ def add_attack(parser: argparse.ArgumentParser) -> None:
 
 
 def inverse_of(args: argparse.Namespace) -> InverseBound:
-    return INVERSES[args.inverse](args)
+    return INVERSES[args.inverse](**{} if args.refinements is None else {"refinements": args.refinements})
 
 
 def certificate(
