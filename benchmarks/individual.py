@@ -39,7 +39,7 @@ COLUMNS = (
 
 def measure(options: argparse.Namespace, refinements: int, threat: Threat, defence: Defence) -> dict[str, list[float]]:
     """One value per image of every column."""
-    inverse = INVERSES[options.inverse](argparse.Namespace(refinements=refinements))
+    inverse = INVERSES[options.inverse](refinements=refinements)
     images = data.load(options.data)
     rows: dict[str, list[float]] = {name: [] for name, _ in COLUMNS[1:]}
     for index in range(options.count):

@@ -201,7 +201,14 @@ def test_nothing_left_is_outside_the_threat_model() -> None:
         assert wc.Certificate.from_dict(c.to_dict()) == c
     x = torch.zeros(1, SIDE, SIDE)
     x[0, 0, 0] = 1  # interpolation spreads the light of a corner, unless nothing moved
-    real = wc.indiv_spt(brighter, x.flip(1), DEFENCE, replace(THREAT, box=wc.Box((0.0,), (0.1,))), wc.Sampling(seed=0))
+    real = wc.indiv_spt(
+        brighter,
+        x.flip(1),
+        DEFENCE,
+        replace(THREAT, box=wc.Box((0.0,), (0.1,))),
+        wc.Sampling(seed=0),
+        inverse=wc.IntervalInverse(),
+    )
     assert real.excluded is not None and real.excluded > 0.9
 
 

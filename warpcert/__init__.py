@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from warpcert.attacks import Attack, gradient, grid, worst_of_k
 from warpcert.bounds.calibration import Calibration
+from warpcert.bounds.lagrangian import Lagrangian
 from warpcert.bounds.originals import IntervalInverse
 from warpcert.bounds.proved import Curve
 from warpcert.bounds.sampled import Sampled
@@ -42,6 +43,7 @@ __all__ = [
     "GaussianInner",
     "IntervalInverse",
     "Kind",
+    "Lagrangian",
     "Loaded",
     "MarginInner",
     "Prediction",

@@ -22,7 +22,8 @@ from warpcert.bounds.calibration import Calibration
 from warpcert.bounds.cover import cover_windows
 from warpcert.bounds.error import SupBound, bound_error, guess_and_test
 from warpcert.bounds.exact import verify
-from warpcert.bounds.originals import IntervalInverse, InverseBound
+from warpcert.bounds.lagrangian import Lagrangian
+from warpcert.bounds.originals import InverseBound
 from warpcert.bounds.proved import Curve
 from warpcert.certificate import ABSTAIN, NO_ERROR, Certificate, ErrorBound, Exhausted, Kind, Margins
 from warpcert.smoothing.covering import Covering
@@ -143,7 +144,7 @@ def indiv_spt(
     threat: Threat,
     sampling: Sampling = Sampling(),
     *,
-    inverse: InverseBound = IntervalInverse(),
+    inverse: InverseBound = Lagrangian(),
     betas: int = 500,
     rank: int = 0,
     merged: bool = False,

@@ -32,20 +32,18 @@ from warpcert.smoothing.run import Sampling
 
 __all__ = ["INVERSES", "add_attack", "add_inverse", "certificate", "certify", "inverse_of", "summary"]
 
-INVERSES: dict[str, Callable[[argparse.Namespace], InverseBound]] = {
-    "interval": lambda args: IntervalInverse(refinements=args.refinements),
-    "functional": lambda args: Functional(refinements=args.refinements),
-    "lagrangian": lambda args: Lagrangian(refinements=args.refinements),
+INVERSES: dict[str, Callable[..., InverseBound]] = {
+    "lagrangian": Lagrangian,
+    "functional": Functional,
+    "interval": IntervalInverse,
 }
 
 
-def add_inverse(parser: argparse.ArgumentParser) -> None:
+def add_inverse(parser: argparse.ArgumentParser, default: str = "lagrangian") -> None:
     """Which analysis leads back from x' to its originals."""
     g = parser.add_argument_group("possible originals (indiv)")
-    g.add_argument("--inverse", choices=tuple(INVERSES), default="interval", help="default: %(default)s")
-    g.add_argument(
-        "--refinements", type=int, default=10, help="of the boxes of the original, per cell of Γ (default: %(default)s)"
-    )
+    g.add_argument("--inverse", choices=tuple(INVERSES), default=default, help="default: %(default)s")
+    g.add_argument("--refinements", type=int, help="of the boxes of the original (default: 5, interval: 10)")
 
 
 def add_attack(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +55,7 @@ def add_attack(parser: argparse.ArgumentParser) -> None:
 
 
 def inverse_of(args: argparse.Namespace) -> InverseBound:
-    return INVERSES[args.inverse](args)
+    return INVERSES[args.inverse](**{} if args.refinements is None else {"refinements": args.refinements})
 
 
 def certificate(

@@ -51,7 +51,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("--angle", "--at", type=float, nargs="+", dest="at", help="γ of that attack (default: half of Γ)")
     p.add_argument("--rows", type=int, default=8, help="draw at most so many ranges of γ (default: %(default)s)")
     p.add_argument("--out", type=Path, default=Path("runs/invert.png"), help="default: %(default)s")
-    add_inverse(p)
+    add_inverse(p, "interval")
     add_device(p)
 
 
