@@ -82,19 +82,25 @@ def _list(out: Path) -> None:
 
 
 def _print(table: Table, folder: Path) -> None:
-    """The table with a line per quantity: published, ours, remark."""
+    """The table with a line per quantity: published, ours, and the number of the remark below it."""
     out = Console(highlight=False)
-    printed = Printed("case", "quantity", "published", "ours", "remark", title=table.title, caption=table.command)
+    title = f"{table.title} (QUICK)" if table.quick else table.title
+    printed = Printed("case", "quantity", "published", "ours", "remark", title=title, caption=table.command)
+    remarks = list(dict.fromkeys(filter(None, table.remarks)))
     for row, cited, remark in zip(table.rows, table.published, table.remarks, strict=True):
         lines = [
             (name, "–" if known is None else f"{known.value} ({known.source})", _text(cell))
             for name, known, cell in zip(table.columns[1:], cited[1:], row[1:], strict=True)
             if known is not None or cell is not None
         ]
+        mark = f"({remarks.index(remark) + 1})" if remark else ""
         for place, line in enumerate(lines or [("", "–", "–")]):
-            printed.add_row(*((str(row[0]) if place == 0 else ""), *line, remark if place == 0 else ""))
+            first = place == 0
+            printed.add_row(str(row[0]) if first else "", *line, mark if first else "")
         printed.add_section()
     out.print(printed, markup=False)
+    for number, remark in enumerate(remarks, 1):
+        out.print(f"({number}) {remark}", markup=False, soft_wrap=True)
     for note in table.notes:
         out.print(note, markup=False, soft_wrap=True)
     out.print(f"{table.seconds:.0f} s of work; {folder / TABLE}", markup=False, soft_wrap=True)

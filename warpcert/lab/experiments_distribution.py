@@ -153,7 +153,7 @@ DISTRIBUTION_X = Experiment(
     name="distribution-x",
     title="DistSPT^x: E for each image",
     what="The interpolation error of every image is bounded by a proof, and the image certified with its own E.",
-    minutes=3,
+    minutes=1.5,
     columns=tuple(c for c in COLUMNS if c != "q_E"),
     rows=(
         Dist("mnist-rotation", "MNIST, rotation, Γ = ±50°", "dist-x", "mnist500", "mnist", ("mnist-rotation",),

@@ -32,6 +32,7 @@ PUBLISHED: dict[tuple[str, str], dict[str, Cited]] = {  # (experiment, row) → 
     },
     ("distribution-x", "mnist-translation"): {"r > 2 px": Cited(0.82, PAPER)},
     ("individual", "mnist-rotation"): {"certified and correct": Cited(0.81, PAPER)},
+    ("individual", "mnist-rotation-lagrangian"): {"certified and correct": Cited(0.81, PAPER)},
     ("bicubic", "mnist-bilinear"): {"E": Cited(0.45, COMMANDS), "ρ": Cited(0.001, COMMANDS)},
     ("bicubic", "mnist-bicubic"): {"E": Cited("0.5 #", COMMANDS), "ρ": Cited(0.001, COMMANDS)},
     ("bicubic", "cifar10-bilinear"): {"E": Cited(0.55, COMMANDS), "ρ": Cited(0.001, COMMANDS)},
@@ -63,6 +64,8 @@ REMARKS: dict[tuple[str, str], str] = {
         f"{_MNIST} Its analysis also looks at k of the k² boxes of Γ only; a square ±1 px needs r > √2."
     ),
     ("individual", "mnist-rotation"): _MNIST,
+    ("individual", "mnist-rotation-lagrangian"): f"{_MNIST} The Lagrangian inverse is ours.",
+    ("individual", "cifar10-rotation"): "Nothing is published for colour images; the Lagrangian inverse is ours.",
     ("individual", "mnist-translation"): f"{_MNIST} Published for r ≥ 1, but Γ = ±1 px on both axes needs r > √2.",
     ("bicubic", "mnist-bilinear"): f"{_MNIST} 0.45 · 1.97 = 0.89.",
     ("bicubic", "mnist-bicubic"): f"{_MNIST} 0.5 · 1.97 = 0.99; published by sampling.",
