@@ -24,6 +24,7 @@ from warpcert.app.pictures import read_picture, write_picture
 from warpcert.bounds.calibration import Calibration, calibrate, estimate, inner_betas
 from warpcert.certificate import ABSTAIN, Certificate, Kind
 from warpcert.lab import report
+from warpcert.lab.answers import verify_file
 from warpcert.lab.runner import run, seed_for
 from warpcert.lab.store import Store, read_records, verify
 from warpcert.learn import data, zoo
@@ -308,8 +309,10 @@ def train(args: argparse.Namespace, console: Console) -> int:
 
 
 def check(args: argparse.Namespace, console: Console) -> int:
-    problems = verify(args.folder)
-    count = sum(1 for _ in read_records(args.folder))
+    if args.folder.is_file():
+        problems, count = verify_file(args.folder), 1
+    else:
+        problems, count = verify(args.folder), sum(1 for _ in read_records(args.folder))
     if args.json:
         print(json.dumps({"certificates": count, "problems": problems}))
     for problem in problems:
