@@ -51,7 +51,9 @@ def certify(
     certificate: Certificate = METHODS[asked.method](question)
     if not torch.inf > certificate.error.E:
         raise LateError("the error analysis reached no finite bound in the time that this server allows")
-    return sealed_answer(pictures.digest(x), certificate=certificate)
+    t, box = threat.transform, certificate.reach
+    reach = [[t.surface(a), t.surface(b)] for a, b in zip(box.lower, box.upper, strict=True)] if box else None
+    return sealed_answer(pictures.digest(x), certificate=certificate, reach=reach)
 
 
 def attack(served: Served, x: Tensor, gamma: list[float]) -> bytes:

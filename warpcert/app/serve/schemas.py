@@ -70,6 +70,7 @@ class CertifyAnswer(BaseModel):
     picture: str
     prediction: None
     certificate: dict[str, Any]
+    reach: list[list[float]] | None = Field(description="the certified range, each axis as [from, to] in °, px or %")
     digest: str
 
 
