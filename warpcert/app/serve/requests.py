@@ -63,6 +63,12 @@ def picture_of(asked: PictureRequest, file: bytes | None, served: Served) -> Ten
 
 
 def check_predict(asked: Predict, limits: Limits) -> None:
+    _check_sampling(asked, limits)
+
+
+def _check_sampling(asked: Predict | Certify, limits: Limits) -> None:
+    if "n" not in asked.model_fields_set:  # a default is not the client's fault
+        asked.n = min(asked.n, limits.n)
     limits.check("n", asked.n, 32, limits.n)
     limits.check("alpha", asked.alpha, limits.alpha, 0.5)
 
@@ -76,11 +82,12 @@ def check_certify(asked: Certify, served: Served, limits: Limits) -> Threat:
     if asked.method not in served.methods:
         why = "needs a calibration.json beside the weights" if asked.method in METHODS else "is not known"
         raise ValueError(f"method {asked.method!r} {why}; this server offers {', '.join(served.methods)}")
-    limits.check("n", asked.n, 32, limits.n)
-    limits.check("alpha", asked.alpha, limits.alpha, 0.5)
+    _check_sampling(asked, limits)
     limits.check("windows", asked.windows, 1, limits.windows)
     threat, t = served.threat_of(asked.gamma), served.threat.transform
     largest = served.threat.box if limits.gamma is None else t.box(limits.gamma)
     if not (largest.contains(threat.box.lower) and largest.contains(threat.box.upper)):
         raise ValueError(f"Γ = {t.span(threat.box)} is beyond what this server allows, {t.span(largest)}")
+    if asked.method == "dist-d" and served.calibration:
+        served.calibration.check_settings(served.defence, threat)
     return threat

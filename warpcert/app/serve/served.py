@@ -118,7 +118,6 @@ class Question:
         calibration = self.served.calibration
         if calibration is None:
             raise ValueError("dist-d needs a calibration.json beside the weights; write one with `warpcert bound`")
-        calibration.check_settings(self.served.defence, self.threat)
         return methods.dist_spt_d(self.classifier, self.x, calibration, self.sampling, model=self.served.fingerprint)
 
 
