@@ -35,7 +35,7 @@ class Limits:
     gamma: float | None = None
     seconds: float = 60.0  # per request, waiting included
     waiting: int = 64  # requests in line, per kind
-    quick: int = 8  # threads that answer predictions
+    quick: int = 16  # threads that answer predictions
     slow: int = 2  # threads that certify
 
     def __post_init__(self) -> None:
