@@ -31,7 +31,7 @@ def predict_early(
     generator: torch.Generator | None = None,
     batch: int | None = None,
 ) -> Prediction:
-    """g(z), or ABSTAIN: the answer is not g(z) with probability ≤ alpha, however early it stops; at most n samples.
+    """g(z) or ABSTAIN, from at most n samples: another answer has probability ≤ alpha, however early it stops.
 
     `first` free samples guess a class. A class with more than half of the probability is g(z), so the guess is
     answered once the anytime-valid test of P(class) > ½ accepts; it may look after every round. ABSTAIN when no

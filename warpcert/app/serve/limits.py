@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import time
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ class Limits:
 class Gate:
     """Refuses before any work is done: other sites' pages, missing tokens, bodies that are too large or too slow.
 
-    A body is measured while it arrives and reading stops at the limit. Counts and times every answer.
+    A body is measured while it arrives; beyond the limit nothing is kept, and soon nothing read. Counts and times every
+    answer.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, token: str | None, metrics: Metrics) -> None:
@@ -72,7 +74,10 @@ class Gate:
             await send(message)
 
         try:
-            refusal = self._refuse(scope["path"], Headers(scope=scope))
+            headers = Headers(scope=scope)
+            refusal = self._refuse(scope["path"], headers)
+            if refusal and "expect" not in headers:
+                await self._discard(receive)
             await (refusal or self._inside)(scope, receive, counted)
         finally:
             route = scope.get("route")
@@ -97,6 +102,14 @@ class Gate:
             return _error(413, self._too_large, {"Connection": "close"})
         return None
 
+    async def _discard(self, receive: Receive) -> None:
+        """Lets go what a refused client is still sending, within bounds: it would not hear the refusal otherwise."""
+        left = 8 * self.limits.body
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2.0):
+                while left > 0 and (message := await receive()).get("more_body"):
+                    left -= len(message["body"])
+
     @property
     def _too_large(self) -> str:
         return f"the request is larger than the {self.limits.body} bytes that this server allows"
@@ -117,6 +130,7 @@ class Gate:
             size += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if size > self.limits.body:
+                await self._discard(receive)
                 raise HTTPException(413, self._too_large, {"Connection": "close"})
             return message
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from warpcert import methods
-from warpcert.app.options import device_of, model_path
+from warpcert.app.options import device_of
 from warpcert.bounds.calibration import Calibration
 from warpcert.bounds.proved import Curve
 from warpcert.certificate import Certificate
-from warpcert.learn import data, models
+from warpcert.learn import data, models, zoo
 from warpcert.smoothing.joint import Classifier
 from warpcert.smoothing.run import Sampling
 from warpcert.threat import Defence, Threat
@@ -54,48 +54,40 @@ class Served:
 
 
 def open_served(name: str, *, device: str = "cpu", gamma: Sequence[float] | None = None) -> Served:
-    """Loads an embedded model, a .safetensors file, or a folder with one and perhaps a calibration.json."""
-    where, path = device_of(device), model_path(name)
-    calibration = None
-    if path.is_dir():
-        weights = sorted(path.glob("*.safetensors"))
-        if len(weights) != 1:
-            raise ValueError(f"{path} must hold one .safetensors file; it holds {len(weights)}")
-        if (path / "calibration.json").is_file():
-            calibration = Calibration.read(path / "calibration.json")
-        path = weights[0]
-    model, config, extra = models.load_weights(path)
-    if len(config.shape) != 3 or config.shape[0] not in (1, 3):
-        raise ValueError(f"the server takes pictures of 1 or 3 channels; this model takes items {list(config.shape)}")
-    if "defence" not in extra:
-        raise ValueError(f"{path} carries no defence: serve a model that `warpcert train` wrote")
-    defence = Defence.from_dict(extra["defence"])
-    if gamma is None and calibration is None and "gamma" not in extra:
-        raise ValueError(f"say Γ for {defence.transform.name} with --gamma: this model carries none")
-    box = calibration.threat.box if calibration and gamma is None else defence.transform.box(*(gamma or extra["gamma"]))
-    threat = replace(calibration.threat, box=box) if calibration else Threat(defence.transform, box)
+    """Loads a model by name, a .safetensors file, or a folder with one and perhaps a calibration.json."""
+    where, weights, calibration = device_of(device), name, None
+    if Path(name).is_dir():
+        found = sorted(Path(name).glob("*.safetensors"))
+        if len(found) != 1:
+            raise ValueError(f"{name} must hold one .safetensors file; it holds {len(found)}")
+        weights, beside = str(found[0]), Path(name) / "calibration.json"
+        calibration = Calibration.read(beside) if beside.is_file() else None
+    loaded = zoo.load(weights)
+    shape, threat = loaded.config.shape, calibration.threat if calibration else loaded.threat
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise ValueError(f"the server takes pictures of 1 or 3 channels; this model takes items {list(shape)}")
+    if gamma is not None:
+        threat = replace(threat, box=threat.transform.box(*gamma))
     if calibration:
-        calibration.check_settings(defence, threat)
-    classes = tuple(str(c) for c in extra.get("classes", range(config.classes)))
-    samples = _samples(str(extra.get("dataset", "")), config.shape)
+        calibration.check_settings(loaded.defence, threat)
     return Served(
         Path(name).stem,
-        model.to(where),
-        models.fingerprint(model),
-        config.shape,
-        classes,
-        defence,
+        loaded.classifier.to(where),
+        models.fingerprint(loaded.classifier),
+        shape,
+        loaded.classes,
+        loaded.defence,
         threat,
         where,
         calibration,
-        samples,
+        _samples(shape, loaded.classes),
     )
 
 
-def _samples(dataset: str, shape: tuple[int, ...]) -> tuple[tuple[Tensor, int], ...]:
-    """The first bundled pictures of the data that the model is for: two of each digit, in order."""
+def _samples(shape: tuple[int, ...], classes: tuple[str, ...]) -> tuple[tuple[Tensor, int], ...]:
+    """The first bundled digits if the model is for digits: two of each, in order."""
     digits = data.load("mnist500", "test", None)
-    if dataset not in ("mnist", "mnist500") or digits.shape != shape:
+    if digits.shape != shape or digits.classes != classes:
         return ()
     labels = digits.labels.tolist()
     first = [[i for i, label in enumerate(labels) if label == digit][: SAMPLES // 10] for digit in range(10)]
@@ -105,7 +97,7 @@ def _samples(dataset: str, shape: tuple[int, ...]) -> tuple[tuple[Tensor, int], 
 @final
 @dataclass(frozen=True)
 class Question:
-    """What a client asks to be certified: one picture against one threat."""
+    """What a client asks to be certified: one picture against one threat, in so many seconds."""
 
     served: Served
     classifier: Classifier
@@ -114,29 +106,33 @@ class Question:
     sampling: Sampling
     seconds: float
 
-    def dist_d(self) -> Certificate:
-        calibration = self.served.calibration
-        if calibration is None:
-            raise ValueError("dist-d needs a calibration.json beside the weights; write one with `warpcert bound`")
-        return methods.dist_spt_d(self.classifier, self.x, calibration, self.sampling, model=self.served.fingerprint)
+    def spread(self) -> tuple[Classifier, Tensor, Defence, Threat, Sampling]:
+        """As the methods take it."""
+        return self.classifier, self.x, self.served.defence, self.threat, self.sampling
+
+
+def _cover(q: Question) -> Certificate:
+    """By margins if the network declares a Lipschitz constant and there is no noise."""
+    constant = getattr(q.served.model, "lipschitz", None) if q.served.defence.sigma_noise == 0 else None
+    return methods.cover(*q.spread(), lipschitz=constant, model=q.served.fingerprint)
 
 
 def _dist_x(q: Question) -> Certificate:
-    """Half of the time at most goes into the error bound: what it has reached then is a bound too."""
-    sup = Curve(time_limit=q.seconds / 2)
-    return methods.dist_spt_x(
-        q.classifier, q.x, q.served.defence, q.threat, q.sampling, sup=sup, model=q.served.fingerprint
-    )
+    """Most of the time may go into the error bound: what it has reached then is a bound too."""
+    return methods.dist_spt_x(*q.spread(), sup=Curve(time_limit=0.7 * q.seconds), model=q.served.fingerprint)
+
+
+def _dist_d(q: Question) -> Certificate:
+    if q.served.calibration is None:
+        raise ValueError("dist-d needs a calibration.json beside the weights; write one with `warpcert bound`")
+    return methods.dist_spt_d(q.classifier, q.x, q.served.calibration, q.sampling, model=q.served.fingerprint)
 
 
 METHODS: dict[str, Callable[[Question], Certificate]] = {
-    "cover": lambda q: methods.cover(
-        q.classifier, q.x, q.served.defence, q.threat, q.sampling, model=q.served.fingerprint
-    ),
+    "cover": _cover,
     "dist-x": _dist_x,
-    "dist-d": Question.dist_d,
-    "exact": lambda q: methods.exact(q.classifier, q.x, q.served.defence, q.threat, model=q.served.fingerprint),
-    "base": lambda q: methods.base_spt(
-        q.classifier, q.x, q.served.defence, q.threat, q.sampling, model=q.served.fingerprint
-    ),
+    "dist-d": _dist_d,
+    "indiv": lambda q: methods.indiv_spt(*q.spread(), betas=200, model=q.served.fingerprint),
+    "exact": lambda q: methods.exact(*q.spread()[:4], model=q.served.fingerprint),
+    "base": lambda q: methods.base_spt(*q.spread(), model=q.served.fingerprint),
 }
