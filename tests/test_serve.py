@@ -82,7 +82,7 @@ def test_predict(client: httpx.Client, tmp_path: Path, early: bool) -> None:
     reply = client.post("/v1/predict", json={"pixels": PIXELS, "n": 200, "early": early})
     answer = reply.json()
     assert answer["prediction"]["label"] == answer["plain"] == 1
-    assert sum(answer["prediction"]["counts"]) == (16 if early else 200)
+    assert sum(answer["prediction"]["counts"]) == (24 if early else 200)
     assert check_file(tmp_path, reply.content) == []
     assert (answer["certificate"] is None) == early  # the calibration also vouches for the unseen original
     if not early:
@@ -124,6 +124,9 @@ def test_an_edited_answer_is_noticed(client: httpx.Client, tmp_path: Path) -> No
     body["prediction"]["label"] = 2  # sealed anew, but it does not follow from the counts
     (problem,) = check_file(tmp_path, json.dumps(seal(body)).encode())
     assert "does not follow from the counts" in problem
+    for edit in ({"label": 7}, {"counts": [0, 1e9, 0]}, {"counts": []}, {"rule": "luck"}):
+        edited = seal(body | {"prediction": reply.json()["prediction"] | edit})
+        assert check_file(tmp_path, json.dumps(edited).encode()) != []
     for wrong in (b"[]", b"{}", json.dumps(seal({"certificate": None, "prediction": None})).encode()):
         assert check_file(tmp_path, wrong) != []
     with pytest.raises(ValueError, match="is not JSON"):

@@ -9,6 +9,7 @@ from typing import Any
 from warpcert import stats
 from warpcert.certificate import ABSTAIN, Certificate
 from warpcert.sealed import seal, unseal
+from warpcert.smoothing.early import settled
 from warpcert.smoothing.joint import Prediction
 from warpcert.threat import Defence
 from warpcert.version import __version__
@@ -77,11 +78,15 @@ def _check_prediction(p: dict[str, Any]) -> None:
     if rule not in RULES:
         raise ValueError(f"rule {rule!r} is not one of {', '.join(RULES)}")
     Defence.from_dict(p["defence"])
+    if not counts or any(type(k) is not int or k < 0 for k in counts):
+        raise ValueError(f"counts = {counts!r}: expected one whole number ≥ 0 per class")
     if label == ABSTAIN:
         return
+    if not 0 <= label < len(counts):
+        raise ValueError(f"label {label} is none of the {len(counts)} classes")
     if rule == "fixed":
         follows = stats.top_two_significant(counts, p["alpha"]) and counts[label] == max(counts)
     else:
-        follows = bool(stats.accepts(counts[label], sum(counts) - counts[label], 0.5, p["alpha"]))
-    if not 0 <= label < len(counts) or not follows:
+        follows = settled(counts, label, p["alpha"])
+    if not follows:
         raise ValueError(f"label {label} does not follow from the counts {counts} at α = {p['alpha']:g}")
