@@ -36,9 +36,9 @@ def predict_early(
     """g(z) or ABSTAIN, from at most n samples: another answer has probability ≤ alpha, however early it stops.
 
     A class with more than half of the probability is g(z). After `first` samples, and whenever they have doubled, the
-    leading class is answered if the anytime-valid test of P(class) > ½ accepts it at level α/K: that any of the K classes
-    with P ≤ ½ is ever accepted has probability ≤ α. ABSTAIN when n samples settle nothing. Where no class has half of
-    the votes, `predict`, which compares two classes, can answer and this cannot.
+    leading class is answered if the anytime-valid test of P(class) > ½ accepts it at level α/K: that any of the K
+    classes with P ≤ ½ is ever accepted has probability ≤ α. ABSTAIN when n samples settle nothing. Where no class has
+    half of the votes, `predict`, which compares two classes, can answer and this cannot.
     """
     stats.Ledger(alpha)  # refuses an α outside (0, 1)
     validate_image(z, defence.transform)
