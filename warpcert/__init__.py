@@ -11,6 +11,7 @@ from warpcert.bounds.sampled import Sampled
 from warpcert.certificate import ABSTAIN, Certificate, ErrorBound, Kind
 from warpcert.learn.zoo import Loaded, load
 from warpcert.methods import base_spt, cover, dist_spt_d, dist_spt_d_online, dist_spt_x, exact, indiv_spt
+from warpcert.smoothing.early import predict_early
 from warpcert.smoothing.inner import GaussianInner, MarginInner
 from warpcert.smoothing.joint import Prediction, predict
 from warpcert.smoothing.nested import predict_nested
@@ -68,6 +69,7 @@ __all__ = [
     "indiv_spt",
     "load",
     "predict",
+    "predict_early",
     "predict_nested",
     "worst_of_k",
 ]

@@ -1,4 +1,4 @@
-"""The command line: `warpcert certify | bound | predict | invert | attack | train | check | data | models | paper`."""
+"""The command line: certify, bound, predict, invert, attack, serve, train, check, data, models, paper."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from warpcert import attacks
 from warpcert.app import commands, individual, invert
 from warpcert.app.options import add_bound, add_case, add_device, add_sampling
 from warpcert.app.paper import add_paper
+from warpcert.app.serve.command import add_serve
 from warpcert.learn import data
 from warpcert.version import __version__
 
@@ -110,8 +111,10 @@ def build_parser() -> argparse.ArgumentParser:
     add_device(p)
     p.set_defaults(run=commands.train)
 
-    p = verbs.add_parser("check", help="redo the arithmetic of every certificate in a run folder")
-    p.add_argument("folder", type=Path)
+    add_serve(verbs.add_parser("serve", help="answer over HTTP, with a page to try it (extra: serve)"))
+
+    p = verbs.add_parser("check", help="redo the arithmetic of every certificate in a run folder, or of one answer")
+    p.add_argument("folder", type=Path, help="a run folder, or a JSON file that a server sent")
     p.add_argument("--json", action="store_true", help="print the outcome as JSON")
     p.set_defaults(run=commands.check)
 

@@ -23,6 +23,7 @@ from warpcert.app.pictures import read_picture, write_picture
 from warpcert.bounds.calibration import Calibration, calibrate, estimate, inner_betas
 from warpcert.certificate import ABSTAIN, Kind
 from warpcert.lab import report
+from warpcert.lab.answers import verify_file
 from warpcert.lab.engine import Engine, here, on_ray, processes
 from warpcert.lab.job import METHODS as PLAIN
 from warpcert.lab.job import Job
@@ -303,8 +304,10 @@ def train(args: argparse.Namespace, console: Console) -> int:
 
 
 def check(args: argparse.Namespace, console: Console) -> int:
-    problems = verify(args.folder)
-    count = sum(1 for _ in read_records(args.folder))
+    if args.folder.is_file():
+        problems, count = verify_file(args.folder), 1
+    else:
+        problems, count = verify(args.folder), sum(1 for _ in read_records(args.folder))
     if args.json:
         print(json.dumps({"certificates": count, "problems": problems}))
     for problem in problems:

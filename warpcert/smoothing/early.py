@@ -1,0 +1,61 @@
+"""Prediction that stops as soon as the answer is settled: most pictures need a few dozen samples, not a thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from warpcert import stats
+from warpcert.certificate import ABSTAIN
+from warpcert.smoothing.joint import (
+    Classifier,
+    Prediction,
+    fresh_generator,
+    validate_classifier,
+    validate_image,
+    votes,
+)
+from warpcert.threat import Defence
+
+__all__ = ["predict_early", "settled"]
+
+
+def predict_early(
+    classifier: Classifier,
+    defence: Defence,
+    z: Tensor,
+    *,
+    n: int = 1000,
+    alpha: float = 0.001,
+    first: int = 24,
+    generator: torch.Generator | None = None,
+    batch: int | None = None,
+) -> Prediction:
+    """g(z) or ABSTAIN, from at most n samples: another answer has probability ≤ alpha, however early it stops.
+
+    A class with more than half of the probability is g(z). After `first` samples, and whenever they have doubled, the
+    leading class is answered if the anytime-valid test of P(class) > ½ accepts it at level α/K: that any of the K
+    classes with P ≤ ½ is ever accepted has probability ≤ α. ABSTAIN when n samples settle nothing. Where no class has
+    half of the votes, `predict`, which compares two classes, can answer and this cannot.
+    """
+    stats.Ledger(alpha)  # refuses an α outside (0, 1)
+    validate_image(z, defence.transform)
+    validate_classifier(classifier)
+    if not 1 <= first <= n:
+        raise ValueError(f"the first look takes {first} samples of n = {n}: expected 1 <= first <= n")
+    generator, z = generator or fresh_generator(z.device), z.float()
+    counts = votes(classifier, defence, z, first, generator, batch=batch)
+    while not settled(counts.tolist(), int(counts.argmax()), alpha):
+        drawn = int(counts.sum())
+        if drawn == n:
+            return Prediction(ABSTAIN, tuple(counts.tolist()), alpha)
+        counts += votes(classifier, defence, z, min(drawn, n - drawn), generator, batch=batch)
+    return Prediction(int(counts.argmax()), tuple(counts.tolist()), alpha)
+
+
+def settled(counts: Sequence[int], label: int, alpha: float) -> bool:
+    """Whether the anytime-valid test at level α/K accepts P(label) > ½."""
+    k = counts[label]
+    return bool(stats.accepts(k, sum(counts) - k, 0.5, alpha / len(counts)))
