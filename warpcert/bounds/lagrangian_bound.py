@@ -73,6 +73,8 @@ def lagrangian_bound(c: Cell, metric: Metric, e: Estimate, view: View, u: Tensor
     that of u_t its norm. max(r l, r u) and |y| are convex: at most the multilinear chord of their values at the
     corners. What remains is α + Σ_a b_a t_a + Σ_ab κ_ab t_a t_b; mixed terms cost at most their absolute values, and
     along each axis the maximum over [−1,1] is exact.
+    *Rounding.* x̂, y and H₀^{-1} may be anything. Sums of N products err by less than 1e-12 times the sums of their
+    absolute values, of which SLACK takes a hundred times as much; errors in ν_t are below what NEAR adds to the doubt.
     """
     dim, axes = c.dim, range(1, c.dim + 1)
     lam = proved.clamp_max(1e30)[:, None, None]
