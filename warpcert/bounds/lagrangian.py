@@ -19,6 +19,7 @@ from warpcert.threat import Defence, Threat
 __all__ = ["Lagrangian"]
 
 RUN = 6  # neighbouring cells that share their multipliers
+GAIN = 0.99  # a round of tuning that does not bring the largest bound below this share of it is the last
 
 
 @final
@@ -30,6 +31,7 @@ class Lagrangian(InverseBound):
     refinements      of the boxes by the interval inverse
     steps            of the tuning of the multipliers, once per cell, on
     representatives  some of the β's
+    rounds           of tuning anew for the β's with the largest bounds, some at a time
     memory           bytes that the factorisations may take
     """
 
@@ -37,6 +39,7 @@ class Lagrangian(InverseBound):
     refinements: int = 5
     steps: int = 10
     representatives: int = 8
+    rounds: int = 24
     memory: int = 2**32
     name: ClassVar[str] = "lagrangian"
 
@@ -63,7 +66,8 @@ class Lagrangian(InverseBound):
         for k, c in enumerate(every):
             result[:, k] = boxed(c, x.shape, defence, beta, seen)
         floor, done = -torch.inf, 0
-        for group in sorted(_groups(every), key=lambda g: -float(result[:, g].max())):
+        groups = _groups(every)
+        for group in sorted(groups, key=lambda g: -float(result[:, g].max())):
             left = (result[:, group].amax(1) > floor).nonzero()[:, 0]
             if left.numel():
                 sharp = self._sharp([every[k] for k in group], x.shape, defence, beta[left], seen[left])
@@ -76,6 +80,16 @@ class Lagrangian(InverseBound):
             done += len(group)
             if progress is not None:
                 progress(done, len(every))
+        for _ in range(self.rounds if every else 0):
+            before = float(result.max())
+            at, k = divmod(int(result.argmax()), len(every))
+            group = next(g for g in groups if k in g)
+            some = _around(result.amax(1), beta, at, self.representatives)
+            sharp = self._sharp([every[j] for j in group], x.shape, defence, beta[some], seen[some])
+            for i, j in enumerate(group):
+                result[some, j] = torch.minimum(result[some, j], sharp[:, i])
+            if not float(result[at, k]) < GAIN * before:  # here the common multipliers were as good, or it is done
+                break
         return result + slack
 
     def _sharp(self, group: list[Cell], shape: torch.Size, defence: Defence, beta: Tensor, seen: Tensor) -> Tensor:
@@ -93,6 +107,13 @@ class Lagrangian(InverseBound):
             each = zip(group, known, views, strict=True)
             out.append(torch.stack([lagrangian_bound(c, metric, e, v, u, proved) for c, e, v in each], 1))
         return torch.cat(out)
+
+
+def _around(worst: Tensor, beta: Tensor, at: int, count: int) -> Tensor:
+    """Numbers of β_at and those next to it among the β's with the largest bounds: λ depends on β + γ."""
+    top = worst.topk(min(8 * count, len(worst))).indices
+    away = (beta[top] - beta[at]).square().sum(1)
+    return top[away.argsort(stable=True)[:count]]
 
 
 def _groups(every: list[Cell]) -> list[list[int]]:
