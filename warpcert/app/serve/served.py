@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from warpcert import methods
 from warpcert.app.options import device_of
 from warpcert.bounds.calibration import Calibration
+from warpcert.bounds.originals import IntervalInverse  # looser than the linear inverses, and much faster
 from warpcert.bounds.proved import Curve
 from warpcert.certificate import Certificate
 from warpcert.learn import data, models, zoo
@@ -132,7 +133,7 @@ METHODS: dict[str, Callable[[Question], Certificate]] = {
     "cover": _cover,
     "dist-x": _dist_x,
     "dist-d": _dist_d,
-    "indiv": lambda q: methods.indiv_spt(*q.spread(), betas=200, model=q.served.fingerprint),
+    "indiv": lambda q: methods.indiv_spt(*q.spread(), inverse=IntervalInverse(), betas=200, model=q.served.fingerprint),
     "exact": lambda q: methods.exact(*q.spread()[:4], model=q.served.fingerprint),
     "base": lambda q: methods.base_spt(*q.spread(), model=q.served.fingerprint),
 }
