@@ -152,6 +152,20 @@ def test_closing_the_connection_cancels(served: Served, streamed: bool) -> None:
         assert eventually(lambda: metric(url, 'warpcert_ended_total{reason="cancelled"}') == 1)
 
 
+def test_a_failure_is_said_and_survived(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[object] = []
+    monkeypatch.setattr("warpcert.app.serve.server.log.error", lambda _, exc_info: logged.append(exc_info))
+    broken = slowed(served, 0.0)
+    broken.model.forward = lambda _: 1 / 0
+    with running(broken) as (url, server):
+        for headers in ({}, STREAM):
+            reply = httpx.post(f"{url}/v1/certify", json=LONG, headers=headers)
+            assert "the server failed; its log says why" in reply.text
+            assert reply.status_code == (200 if headers else 500)  # a stream has begun already
+        assert httpx.get(f"{url}/healthz").status_code == 200 and server.slow.pending == 0
+    assert [type(error) for error in logged] == [ZeroDivisionError] * 2
+
+
 def test_the_time_limit(served: Served) -> None:
     with running(slowed(served, 0.05), seconds=0.3) as (url, server):
         reply = httpx.post(f"{url}/v1/certify", json=LONG)

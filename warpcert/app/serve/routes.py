@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,7 +25,6 @@ from warpcert.version import __version__
 
 __all__ = ["build"]
 
-log = logging.getLogger("uvicorn.error")
 FAILURES: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.Failure, "description": text}
     for status, text in {
@@ -84,7 +82,7 @@ def _add_errors(app: FastAPI) -> None:
         headers = {"Retry-After": str(error.seconds)} if isinstance(error, BusyError) else None
         return JSONResponse({"error": text}, status, headers)
 
-    for kind in (ValueError, BusyError, LateError, CancelledError):
+    for kind in (ValueError, BusyError, LateError, CancelledError, Exception):
         app.add_exception_handler(kind, sentence)
 
 

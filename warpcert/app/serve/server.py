@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from typing import Any, final
@@ -18,6 +19,7 @@ from warpcert.app.serve.served import Served
 
 __all__ = ["Server", "status_of"]
 
+log = logging.getLogger("uvicorn.error")
 POLL = 0.1  # seconds between two looks whether the client is still there
 PROGRESS = 0.5  # seconds between two progress events
 
@@ -91,7 +93,10 @@ class Server:
         """Counts how a job ended early; whoever waits for it has gone, so it must stop."""
         token.cancel()
         reasons = {CancelledError: "cancelled", asyncio.CancelledError: "cancelled", LateError: "late"}
-        self.metrics.ended(reasons.get(type(error), "refused" if isinstance(error, ValueError) else "failed"))
+        reason = reasons.get(type(error), "refused" if isinstance(error, ValueError) else "failed")
+        self.metrics.ended(reason)
+        if reason == "failed":
+            log.error("a request failed", exc_info=error)
 
 
 def status_of(error: BaseException) -> tuple[int, str]:
