@@ -70,6 +70,8 @@ class Server:
         except Exception as error:
             self._note(error, token)
             status, sentence = status_of(error)
+            if status == 500:  # outside of a stream uvicorn logs it
+                log.error("a certificate failed", exc_info=error)
             yield _event("failure", {"status": status, "error": sentence})
         finally:
             token.cancel()
@@ -93,10 +95,7 @@ class Server:
         """Counts how a job ended early; whoever waits for it has gone, so it must stop."""
         token.cancel()
         reasons = {CancelledError: "cancelled", asyncio.CancelledError: "cancelled", LateError: "late"}
-        reason = reasons.get(type(error), "refused" if isinstance(error, ValueError) else "failed")
-        self.metrics.ended(reason)
-        if reason == "failed":
-            log.error("a request failed", exc_info=error)
+        self.metrics.ended(reasons.get(type(error), "refused" if isinstance(error, ValueError) else "failed"))
 
 
 def status_of(error: BaseException) -> tuple[int, str]:
