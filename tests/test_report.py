@@ -22,6 +22,7 @@ import warpcert as wc
 from warpcert.app.cli import main
 from warpcert.lab import album, html
 from warpcert.lab.cards import card, possible
+from warpcert.lab.engine import here
 from warpcert.lab.report import accuracy_curve, held, parse
 from warpcert.lab.results import find
 from warpcert.lab.runner import run
@@ -135,12 +136,16 @@ def test_pictures_of_another_order_are_not_shown(results: Path, tmp_path: Path) 
 
 
 def test_attacked_pictures_are_kept_as_they_were(tmp_path: Path) -> None:
+    """And only where they differ from the originals."""
     digits, threat = data.load("mnist500"), Threat.surface("rotation", 10)
     gamma = torch.tensor([[0.1]], dtype=torch.float64)
     album.keep(tmp_path, digits, [4, 9], lambda i: threat.attacked(digits.image(i), gamma)[0])
     kept = album.read(tmp_path)
     assert kept is not None and kept.attacked is not None
     assert torch.equal(kept.tensor(kept.attacked, 1), threat.attacked(digits.image(9), gamma)[0])
+    album.keep(tmp_path, digits, [4, 8], digits.image)
+    plain = album.read(tmp_path)
+    assert plain is not None and plain.attacked is None and plain.index.tolist() == [4, 8]
 
 
 def test_sound_is_drawn_as_a_wave(tmp_path: Path) -> None:
@@ -154,7 +159,7 @@ def test_sound_is_drawn_as_a_wave(tmp_path: Path) -> None:
         return wc.base_spt(lambda z: torch.tensor([[9.0, 0.0]]).expand(len(z), 2), x, defence, threat, sampling)
 
     with Store(tmp_path, {"data": "tones", "indices": [0, 2]}) as store:
-        assert len(list(run(store, dataset.image, [0, 1], range(2), certify, 0))) == 2
+        assert len(list(run(store, dataset.image, [0, 1], range(2), here(certify), 0))) == 2
     album.keep(tmp_path, dataset, [0, 1])
     found = find([tmp_path])
     shown = card(found.runs[0], found.runs[0].rows[0], deep=True).shown
@@ -231,7 +236,13 @@ def test_too_large_a_page_shows_fewer_images(results: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
-    [({"format": "other"}, "format"), ({"rows": [["one cell"]]}, "cells"), ({"remarks": []}, "equally many")],
+    [
+        ({"format": "other"}, "format"),
+        ({"rows": [["one cell"], ["one cell"]]}, "3 cells"),
+        ({"remarks": []}, "as many rows"),
+        ({"runs": ["../elsewhere"]}, "not in its folder"),
+        ({"figures": [{"file": "absent.svg", "caption": ""}]}, "must be there"),
+    ],
 )
 def test_a_wrong_table_is_refused(
     change: dict[str, Any], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -252,7 +263,7 @@ def test_what_cannot_be_read_is_named_beside_what_can(
     (tmp_path / "bad" / "table.json").write_text("{}")
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 1
     captured = capsys.readouterr()
-    assert "2 runs and 0 experiments" in captured.out and "is not a paper result" in captured.err
+    assert "2 runs and 0 experiments" in captured.out and "is not a table" in captured.err
     shutil.copytree(results / "paper" / "violations", tmp_path / "paper")
     (tmp_path / "paper" / "row" / "certificates.jsonl").write_text("no record\n")
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 1

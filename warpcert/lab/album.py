@@ -18,7 +18,7 @@ from warpcert.learn.data import Dataset
 __all__ = ["PICTURES", "Pictures", "keep", "read"]
 
 PICTURES = "pictures.npz"
-MOST, ROOM = 200, 2**25  # pictures, and bytes before compression, that a run keeps
+MOST, ROOM = 100, 2**25  # pictures, and bytes before compression, that a run keeps
 LEVELS = {"uint8": 255.0, "int16": 32768.0}
 
 
@@ -46,17 +46,23 @@ class Pictures:
 
 
 def keep(
-    folder: Path, dataset: Dataset, indices: Sequence[int], attacked: Callable[[int], Tensor] | None = None
+    folder: Path, dataset: Dataset, indices: Sequence[int], certified: Callable[[int], Tensor] | None = None
 ) -> None:
-    """Writes pictures.npz, whole or not at all: the first of `indices`, as many as have room; `attacked` gives what was
-    certified in place of the originals.
+    """Writes pictures.npz, whole or not at all, unless it is there: the first of `indices`, as many as have room.
+
+    `certified` gives what was certified in place of the originals: it is kept beside them where it differs.
     """
     size = dataset.images[:1].numpy().nbytes
     chosen = list(indices)[: max(1, min(MOST, ROOM // max(1, size)))]
-    content = {"index": np.array(chosen, dtype=np.int64), "x": dataset.images[chosen].numpy()}
-    if attacked is not None:
-        values = torch.stack([attacked(i).cpu() for i in chosen]) * dataset.levels
-        content["attacked"] = values.round().to(dataset.images.dtype).numpy()
+    present = read(folder)
+    if present is not None and present.index.tolist() == chosen:
+        return
+    originals = dataset.images[chosen]
+    content = {"index": np.array(chosen, dtype=np.int64), "x": originals.numpy()}
+    if certified is not None:
+        values = torch.stack([certified(i).cpu() for i in chosen]) * dataset.levels
+        attacked = values.round().to(originals.dtype)
+        content |= {} if torch.equal(attacked, originals) else {"attacked": attacked.numpy()}
     part = folder / f"{PICTURES}.part"
     with part.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, classes=np.array(dataset.classes), **content)

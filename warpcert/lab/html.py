@@ -164,9 +164,9 @@ def _figures(paper: Paper) -> list[tuple[str, str]]:
     """(data URI, caption); as images, so that nothing in them can run."""
     kinds = {".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg"}
     found = []
-    for figure in paper.table["figures"]:
-        path = paper.folder / figure["file"]
+    for figure in paper.table.figures:
+        path = paper.folder / figure.file
         if path.suffix not in kinds or not path.is_file():
             raise ValueError(f"{path} is named as a figure: it must be there, as .svg, .png or .jpg")
-        found.append((svg.data_uri(path.read_bytes(), kinds[path.suffix]), str(figure["caption"])))
+        found.append((svg.data_uri(path.read_bytes(), kinds[path.suffix]), figure.caption))
     return found

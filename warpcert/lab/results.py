@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,10 @@ from warpcert.lab import album
 from warpcert.lab.album import Pictures
 from warpcert.lab.report import Row, Summary, parse, summarise
 from warpcert.lab.store import CERTIFICATES, CONFIG, PACKED, missing, read_config, read_records, verify
+from warpcert.lab.table import TABLE, Table
 from warpcert.learn import data
 
 __all__ = ["Paper", "Results", "RunFolder", "find"]
-
-TABLE, FORMAT = "table.json", "warpcert-table-1"
 
 
 @final
@@ -48,7 +46,7 @@ class Paper:
 
     name: str
     folder: Path
-    table: dict[str, Any]
+    table: Table
     runs: list[RunFolder]
     unread: list[str]
 
@@ -149,23 +147,13 @@ def _pictures(folder: Path, config: dict[str, Any], rows: list[Row], root: Path 
 
 
 def _read_paper(folder: Path, top: Path, root: Path | None) -> Paper:
-    path = folder / TABLE
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-        if table["format"] != FORMAT:
-            raise ValueError(f"its format is {table['format']!r}, not {FORMAT!r}")
-        if any(len(row) != len(table["columns"]) for row in (*table["rows"], *table["published"])):
-            raise ValueError("a row has not as many cells as there are columns")
-        if not len(table["rows"]) == len(table["published"]) == len(table["remarks"]):
-            raise ValueError("rows, published and remarks are not equally many")
-        for name in (*table["runs"], *(figure["file"] for figure in table["figures"])):
-            if not (folder / name).resolve().is_relative_to(folder.resolve()):
-                raise ValueError(f"{name} is not in its folder")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a paper result: {error}") from None
+    table = Table.read(folder)
+    for name in (*table.runs, *(figure.file for figure in table.figures)):
+        if not (folder / name).resolve().is_relative_to(folder.resolve()):
+            raise ValueError(f"{folder / TABLE} names {name}, which is not in its folder")
     runs: list[RunFolder] = []
     unread: list[str] = []
-    for name in table["runs"]:
+    for name in table.runs:
         try:
             run = _read_run(folder / name, name.removesuffix("/run"), root)
             runs += [run] if run else []
