@@ -93,11 +93,12 @@ def plain_words(run: RunFolder) -> str:
     first, s = run.rows[0].certificate, run.summary
     t = first.threat.transform
     kept, span = sum(held(r) == 1 for r in run.rows), t.span(first.threat.box)
-    start = f"{kept} of {s.count} pictures from {run.config.get('data', '?')} are answered correctly, and"
+    sure = "expected" if s.kind is Kind.HEURISTIC else "certified"
+    start = f"For {kept} of {s.count} pictures from {run.config.get('data', '?')} the right answer is {sure}"
     if first.form in ATTACKED:
-        said = f"{start} so is the unseen original, whichever {t.noun} within {span} made the picture of it."
+        said = f"{start} to be the unseen original's too, whichever {t.noun} within {span} made the picture of it."
     else:
-        said = f"{start} stay so under every {t.noun} within {span}."
+        said = f"{start} to stay under every {t.noun} within {span}."
     if s.kind is Kind.HEURISTIC:
         why = "the interpolation error is only sampled" if first.error.betas else "the interpolation error is left out"
         return f"{said} Heuristic: this may be false, for {why}."
