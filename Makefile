@@ -8,6 +8,7 @@ READY := $(VENV)/.ready
 
 demo: $(READY)
 	$(BIN)/warpcert certify --method cover --count 20 --out runs/demo
+	$(BIN)/warpcert report runs/demo --out runs/demo/report.html
 
 test: lint
 	$(BIN)/python -m pytest

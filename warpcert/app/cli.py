@@ -1,4 +1,4 @@
-"""The command line: certify, bound, predict, invert, attack, serve, train, check, data, models, paper."""
+"""The command line: certify, bound, predict, invert, attack, serve, train, check, report, data, models, paper."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from warpcert import attacks
 from warpcert.app import commands, individual, invert
 from warpcert.app.options import add_bound, add_case, add_device, add_sampling
 from warpcert.app.paper import add_paper
+from warpcert.app.reporting import add_report
 from warpcert.app.serve.command import add_serve
 from warpcert.learn import data
 from warpcert.version import __version__
@@ -117,6 +118,8 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("folder", type=Path, help="a run folder, or a JSON file that a server sent")
     p.add_argument("--json", action="store_true", help="print the outcome as JSON")
     p.set_defaults(run=commands.check)
+
+    add_report(verbs)
 
     p = verbs.add_parser("data", help="list the datasets and where they are looked for")
     p.add_argument("--data-root", type=Path, help=f"folder with the datasets (default: ${data.ROOT_VARIABLE})")

@@ -22,7 +22,7 @@ from warpcert.app.options import Case, bound_of, describe, device_of, open_case,
 from warpcert.app.pictures import read_picture, write_picture
 from warpcert.bounds.calibration import Calibration, calibrate, estimate, inner_betas
 from warpcert.certificate import ABSTAIN, Kind
-from warpcert.lab import report
+from warpcert.lab import album, report
 from warpcert.lab.answers import verify_file
 from warpcert.lab.engine import Engine, here, on_ray, processes
 from warpcert.lab.job import METHODS as PLAIN
@@ -79,6 +79,7 @@ def certify(args: argparse.Namespace, console: Console) -> int:
                 progress.update(task, advance=1, kept=kept, rate=f"{1 / speed:.2f} s/image" if speed else "–")
         rows = report.parse(store.records)
     summary = report.summarise(rows)
+    album.keep(args.out, case.dataset, [row.index for row in rows])
     report.plot_accuracy(rows, args.out / "accuracy.png")
     report.plot_gallery(rows, case.dataset.image, args.out / "gallery.png")
     if args.method in ("dist-x", "dist-d"):

@@ -22,7 +22,7 @@ from warpcert.bounds.functional import Functional
 from warpcert.bounds.lagrangian import Lagrangian
 from warpcert.bounds.originals import IntervalInverse, InverseBound
 from warpcert.certificate import Certificate
-from warpcert.lab import report
+from warpcert.lab import album, report
 from warpcert.lab.runner import seed_for
 from warpcert.lab.store import Store
 from warpcert.smoothing.inner import GaussianInner
@@ -100,7 +100,8 @@ def certify(args: argparse.Namespace, console: Console, case: Case) -> int:
                 if index not in store.done:
                     _one(args, case, store, index, lambda done, total: bars.update(errors, completed=done, total=total))
                     bars.update(images, advance=1)
-        report.parse(store.records)  # redoes the arithmetic
+        rows = report.parse(store.records)  # redoes the arithmetic
+        album.keep(args.out, case.dataset, [row.index for row in rows])
         found = summary(store.records)
     if args.json:
         print(json.dumps(found | {"folder": str(args.out)}))

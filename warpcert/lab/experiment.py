@@ -14,7 +14,7 @@ from typing import Any, final
 from torch import Tensor
 
 from warpcert.certificate import Certificate
-from warpcert.lab import report
+from warpcert.lab import album, report
 from warpcert.lab.desk import Desk, Missing
 from warpcert.lab.journal import RECORDS, Journal, read_journal
 from warpcert.lab.published import PUBLISHED, REMARKS
@@ -122,7 +122,9 @@ def certified(
             if index not in store.done:
                 store.append(index, int(dataset.labels[index]), certify(image(index), seed_for(0, index)))
             yield what, place + 1, len(indices)
-        return report.parse([r for r in store.records if r["index"] in indices])
+        rows = report.parse([r for r in store.records if r["index"] in indices])
+    album.keep(folder, dataset, [row.index for row in rows], image)
+    return rows
 
 
 def run(experiment: Experiment, desk: Desk, command: str) -> Iterator[tuple[str, Step]]:

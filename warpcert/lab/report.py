@@ -8,17 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Wedge
+from numpy.typing import NDArray
 from torch import Tensor
 
 from warpcert.bounds.error import interpolation_error
 from warpcert.certificate import Certificate, Kind
 from warpcert.transforms import Box, Rotation, Transform
 
-__all__ = ["Row", "Summary", "parse", "plot_accuracy", "plot_error", "plot_gallery", "summarise"]
+__all__ = [
+    "Row",
+    "Summary",
+    "accuracy_curve",
+    "error_curves",
+    "held",
+    "parse",
+    "plot_accuracy",
+    "plot_error",
+    "plot_gallery",
+    "summarise",
+]
 
 _ROTATION_ROWS = (0.0, 10.0, 20.0, 30.0, 50.0)
 _COLOURS = {Kind.PROVED: "#1a7f37", Kind.WITH_CONFIDENCE: "#1f6feb", Kind.HEURISTIC: "#bf8700"}
@@ -77,14 +90,7 @@ def _levels(transform: Transform, gamma: Box) -> list[tuple[str, Box]]:
         top = transform.surface(gamma.upper[0])
         angles = sorted({*(a for a in _ROTATION_ROWS if a <= top + 1e-9), round(top, 9)})
         return [(f"±{a:g}°", gamma.scaled(min(1.0, a / top) if top else 0.0)) for a in angles]
-    texts = []
-    for t in (0.0, 0.25, 0.5, 0.75, 1.0):
-        box = gamma.scaled(t)
-        ends = (
-            f"{transform.to_text(lo)} … {transform.to_text(hi)}" for lo, hi in zip(box.lower, box.upper, strict=True)
-        )
-        texts.append((" × ".join(ends), box))
-    return texts
+    return [(transform.span(box), box) for box in map(gamma.scaled, (0.0, 0.25, 0.5, 0.75, 1.0))]
 
 
 def summarise(rows: Sequence[Row]) -> Summary:
@@ -104,15 +110,30 @@ def summarise(rows: Sequence[Row]) -> Summary:
     )
 
 
+def held(row: Row) -> float | None:
+    """The largest t ≤ 1 for which the right label is certified on t·Γ; None if not even at γ = 0."""
+    reach, box = row.certificate.reach, row.certificate.threat.box
+    if row.certificate.label != row.label or reach is None:
+        return None
+    pairs = zip((*reach.lower, *reach.upper), (*box.lower, *box.upper), strict=True)
+    return min((abs(part / end) for part, end in pairs if end), default=1.0)
+
+
+def accuracy_curve(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
+    """Certified accuracy as a function of t, the multiple of Γ: its steps from 0 to 1, and the value up to each."""
+    ends = [t for t in map(held, rows) if t is not None]
+    steps = sorted({0.0, 1.0, *ends})
+    return steps, [sum(t >= s for t in ends) / len(rows) for s in steps]
+
+
 def plot_accuracy(rows: Sequence[Row], path: Path) -> None:
     """Certified accuracy against the range of the transformation, as a PNG."""
     first = rows[0].certificate
     t, box = first.threat.transform, first.threat.box
-    steps = [i / 100 for i in range(101)]
-    shares = [_certified(rows, box.scaled(s)) for s in steps]
+    steps, shares = accuracy_curve(rows)
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
-    axes.step([t.surface(box.upper[0] * s) for s in steps], shares, where="post", color=_COLOURS[first.kind], lw=2)
+    axes.step([t.surface(box.upper[0] * s) for s in steps], shares, where="pre", color=_COLOURS[first.kind], lw=2)
     axes.set_ylim(0, 1.02)
     axes.set_xlim(0, t.surface(box.upper[0]) or 1)
     axes.set_xlabel(f"every {t.noun} up to … {t.unit}")
@@ -122,21 +143,28 @@ def plot_accuracy(rows: Sequence[Row], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def plot_error(x: Tensor, certificate: Certificate, path: Path, betas: int = 12, gammas: int = 301) -> None:
-    """‖ε(β,γ,x)‖ against γ along the first axis for some β's, and the certificate's E above them, as a PNG."""
+def error_curves(
+    x: Tensor, certificate: Certificate, betas: int = 12, gammas: int = 301
+) -> tuple[list[float], NDArray[Any]]:
+    """γ along the first axis in surface units, and ‖ε(β,γ,x)‖ at each for some β's, [betas, gammas]."""
     t, box, defence = certificate.threat.transform, certificate.threat.box, certificate.defence
     beta = defence.draw_beta(betas, torch.Generator().manual_seed(0))
     gamma = torch.zeros(gammas, box.dim, dtype=torch.float64)
     gamma[:, 0] = torch.linspace(box.lower[0], box.upper[0], gammas, dtype=torch.float64)
+    z = x.cpu().double()
+    errors = [interpolation_error(z, defence, certificate.threat, b.expand(gammas, -1), gamma).numpy() for b in beta]
+    return [t.surface(v) for v in gamma[:, 0].tolist()], np.stack(errors)
+
+
+def plot_error(x: Tensor, certificate: Certificate, path: Path, betas: int = 12, gammas: int = 301) -> None:
+    """‖ε(β,γ,x)‖ against γ along the first axis for some β's, and the certificate's E above them, as a PNG."""
+    at, errors = error_curves(x, certificate, betas, gammas)
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
-    at = [t.surface(v) for v in gamma[:, 0].tolist()]
-    for b in beta:
-        errors = interpolation_error(x.cpu().double(), defence, certificate.threat, b.expand(gammas, -1), gamma)
-        axes.plot(at, errors.numpy(), lw=0.8, alpha=0.8)
+    axes.plot(at, errors.T, lw=0.8, alpha=0.8)
     kind = certificate.error.kind
     axes.axhline(certificate.error.E, color=_COLOURS[kind], lw=2, label=f"E = {certificate.error.E:.4f} ({kind})")
-    axes.set_xlabel(f"γ in {t.unit}")
+    axes.set_xlabel(f"γ in {certificate.threat.transform.unit}")
     axes.set_ylabel("‖ε(β, γ, x)‖₂ for some β")
     axes.set_ylim(bottom=0)
     axes.legend(loc="lower right")

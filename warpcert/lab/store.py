@@ -10,7 +10,7 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
@@ -19,7 +19,7 @@ from warpcert.certificate import Certificate
 from warpcert.lab.settings import differences
 from warpcert.sealed import seal, unseal
 
-__all__ = ["Store", "pack", "read_config", "read_records", "verify"]
+__all__ = ["Store", "missing", "pack", "read_config", "read_records", "verify"]
 
 CONFIG = "config.json"
 CERTIFICATES = "certificates.jsonl"
@@ -157,9 +157,14 @@ def verify(folder: Path) -> list[str]:
         except (ValueError, TypeError, KeyError) as error:
             problems.append(f"line {number} (image {record['index']}): {error}")
         seen.add(record["index"])
-    missing = sorted(set(range(*config["indices"])) - seen) if "indices" in config else []
-    if missing:
+    lacking = missing(config, seen)
+    if lacking:
         problems.append(
-            f"{len(missing)} images of the run are missing, first image {missing[0]} (not finished, or removed)"
+            f"{len(lacking)} images of the run are missing, first image {lacking[0]} (not finished, or removed)"
         )
     return problems
+
+
+def missing(config: dict[str, Any], done: Iterable[int]) -> list[int]:
+    """The images of a run that are not among those done, in order."""
+    return sorted(set(range(*config["indices"])) - set(done)) if "indices" in config else []
