@@ -185,7 +185,7 @@ EFFICIENCY = Experiment(
     title="What certificates cost",
     what="Error bounds of ours against intervals, one level of sampling against two, tests that stop against tests of "
     "fixed size, and cost against image size.",
-    minutes=0.8,
+    minutes=0.5,
     columns=("images", "seconds", "work", "bound / largest found", "median r", "accepted"),
     rows=(
         Bounding("curve", "error of a digit, ±10°: curve bound", "curve"),

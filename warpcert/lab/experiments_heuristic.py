@@ -159,7 +159,7 @@ class Violations(Row):
     vignette: str = ""
     composed: bool = False
     full: Size = Size(100, n=2000, gammas=100)
-    quick: Size = Size(10, n=300, gammas=10)
+    quick: Size = Size(15, n=300, gammas=15)
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, model, size = desk.dataset(self.data), desk.model(*self.models), self.size(desk)
@@ -215,7 +215,9 @@ def _ball(count: int, dim: int, generator: torch.Generator) -> Tensor:
 
 
 def _violations(transform: str, sigma: float, unit: str) -> tuple[Row, ...]:
-    models = ("mnist-plain", "mnist-rotation-exact", "mnist-rotation")
+    # Under translations with such noise the plain model answers nothing with confidence.
+    first = ("mnist-plain",) if transform == "rotation" else ()
+    models = (*first, "mnist-rotation-exact", "mnist-rotation")
     name = f"mnist-{transform}"
     case = f"MNIST, {transform}, σ_γ = {sigma:g}{unit}"
     vignette = "circle" if transform == "rotation" else "rectangle"
@@ -238,7 +240,7 @@ VIOLATIONS = Experiment(
     name="violations",
     title="How often BaseSPT's radius is wrong",
     what="BaseSPT's radius r per image, then random γ inside it: how often does g answer otherwise there.",
-    minutes=0.8,
+    minutes=0.5,
     columns=("images", "with a radius", "median r", "γ tried", "γ that violate", "images violated"),
     rows=(*_violations("rotation", 30, "°"), *_violations("translation", 4, " px")),
     notes=(
