@@ -205,7 +205,10 @@ class Certificate:
             return f"{claim}: proved{who}, the classifier was asked about all {self.exhausted.images} possible images."
         if self.margins:
             return f"{claim}: proved by margins, its logits are {self.margins.lipschitz:.6g}-Lipschitz."
-        scope = f", if it is one of the {self.share.share:.4g} of pictures with this error" if self.share else ""
+        scope = ""
+        if self.share:
+            sure = f"a share that was tested with confidence {1 - self.share.alpha:g}"
+            scope = f", if it is one of the {self.share.share:.4g} of pictures with this error ({sure})"
         return f"{claim}, with confidence {1 - self.alpha:g}{scope}."
 
     def _individual_claim(self, span: str, pixels: str) -> str:
@@ -279,7 +282,7 @@ class Certificate:
                 "windows": rows(body["windows"]),
                 "share": Share(**body["share"]) if body["share"] else None,
                 "exhausted": Exhausted(**body["exhausted"]) if body["exhausted"] else None,
-                "margins": Margins(**body["margins"]) if body["margins"] else None,
+                "margins": Margins(**body["margins"]) if body.get("margins") else None,
                 "centred": rows(body["centred"])[0] if body.get("centred") else None,
                 "counterexample": tuple(body["counterexample"]) if body["counterexample"] else None,
                 "ledger": tuple((purpose, amount) for purpose, amount in body["ledger"]),

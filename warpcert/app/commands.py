@@ -38,6 +38,7 @@ from warpcert.smoothing.run import Sampling
 __all__ = ["METHODS", "attack", "bound", "certify", "check", "list_data", "list_models", "predict", "train"]
 
 METHODS = (*PLAIN, "indiv")
+SHOWN = 10  # problems that `check` prints
 
 
 def _progress(console: Console, *columns: str) -> Progress:
@@ -311,8 +312,10 @@ def check(args: argparse.Namespace, console: Console) -> int:
         problems, count = verify(args.folder), sum(1 for _ in read_records(args.folder))
     if args.json:
         print(json.dumps({"certificates": count, "problems": problems}))
-    for problem in problems:
+    for problem in problems[:SHOWN]:
         console.print(f"FAILED {problem}", style="red", markup=False, soft_wrap=True)
+    if len(problems) > SHOWN:
+        console.print(f"and {len(problems) - SHOWN} more; --json lists all", style="red")
     if not args.json:
         print(f"{count} certificates checked, {len(problems)} problems")
     return 1 if problems else 0
