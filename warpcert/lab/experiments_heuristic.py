@@ -186,7 +186,7 @@ class Violations(Row):
         return {
             "images": len(values),
             "with a radius": len(radii),
-            "median r": f"{median(radii):.3g}{t.unit}" if radii else None,
+            "median r": t.to_text(t.internal(median(radii))) if radii else None,
             "γ tried": len(radii) * size.gammas,
             "γ that violate": sum(v["violations"] for v in values),
             "images violated": sum(v["violations"] > 0 for v in values),
@@ -240,7 +240,7 @@ VIOLATIONS = Experiment(
     name="violations",
     title="How often BaseSPT's radius is wrong",
     what="BaseSPT's radius r per image, then random γ inside it: how often does g answer otherwise there.",
-    minutes=0.5,
+    minutes=1,
     columns=("images", "with a radius", "median r", "γ tried", "γ that violate", "images violated"),
     rows=(*_violations("rotation", 30, "°"), *_violations("translation", 4, " px")),
     notes=(
