@@ -152,8 +152,8 @@ def write_manifest(root: Path) -> None:
     weights |= {p.stem: p for p in assets.glob("*.safetensors")}
     for name, path in sorted(weights.items()):
         _, _, extra = load_weights(path)
-        span = " × ".join(f"{g:g}" for g in extra["gamma"])
-        task = f"{extra['dataset'].removesuffix('.npz')}, {extra['defence']['transform']} up to ±{span}"
+        t, data = get(extra["defence"]["transform"]), extra["dataset"].removesuffix(".npz")
+        task = f"{data}, {t.noun} within {t.span(t.box(*extra['gamma']))}" if any(extra["gamma"]) else f"{data}, plain"
         listings.append(listing_of(path, name, task, LICENCE, figures.get(name, {})))
     (assets / MANIFEST).write_text(json.dumps(listings, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
