@@ -101,6 +101,7 @@ class Batcher:
     @torch.no_grad()
     def _work(self) -> None:
         if self._threads:
+            torch.get_num_threads()  # a thread's first look at the number takes over the last one set, by whomever
             torch.set_num_threads(self._threads)
         while True:
             parts = self._take()
