@@ -19,7 +19,7 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -405,7 +405,10 @@ def certificates_row(row: Row, options: argparse.Namespace, method: str, transfo
             return
 
 
-def rows() -> Iterator[tuple[str, Callable[[Row, argparse.Namespace], None]]]:
+Job = Callable[[Row, argparse.Namespace], None]
+
+
+def rows() -> Iterator[tuple[str, Job]]:
     """Names and what to do."""
 
     def attacker(quantized: bool) -> str:
@@ -429,17 +432,11 @@ def rows() -> Iterator[tuple[str, Callable[[Row, argparse.Namespace], None]]]:
         yield f"certificates: {method}, {name}", partial(certificates_row, method=method, transform=name)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--pairs", type=int, default=1_000_000, help="parameters tried per row, in both precisions")
-    parser.add_argument("--seconds", type=float, default=180, help="at most about so long per row")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="rows whose name contains this")
-    options = parser.parse_args()
+def run(named: Iterable[tuple[str, Job]], options: argparse.Namespace) -> int:
+    """Does the rows that were asked for; the exit code."""
     print(f"{'':<58}{'tried':>10}{'violations':>12}{'closest':>11}{'time':>10}")
     broken = 0
-    for name, job in rows():
+    for name, job in named:
         if options.only in name:
             row = Row(name)
             job(row, options)
@@ -447,6 +444,16 @@ def main() -> int:
             broken += row.violations
     print("no violation" if not broken else f"{broken} violations")
     return 1 if broken else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--pairs", type=int, default=1_000_000, help="parameters tried per row, in both precisions")
+    parser.add_argument("--seconds", type=float, default=180, help="at most about so long per row")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    return run(rows(), parser.parse_args())
 
 
 if __name__ == "__main__":

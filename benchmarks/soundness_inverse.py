@@ -24,7 +24,7 @@ from importlib import resources
 import torch
 from torch import Tensor
 
-from benchmarks.soundness import PREPROCESS, SIGMA, Row, pictures
+from benchmarks.soundness import PREPROCESS, SIGMA, Row, pictures, run
 from warpcert import methods
 from warpcert.bounds.functional import Functional
 from warpcert.bounds.lagrangian import Lagrangian
@@ -166,17 +166,7 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="rows whose name contains this")
-    options = parser.parse_args()
-    print(f"{'':<58}{'tried':>10}{'violations':>12}{'closest':>11}{'time':>10}")
-    broken = 0
-    for name, job in rows():
-        if options.only in name:
-            row = Row(name)
-            job(row, options)
-            row.report()
-            broken += row.violations
-    print("no violation" if not broken else f"{broken} violations")
-    return 1 if broken else 0
+    return run(rows(), parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -117,3 +118,13 @@ def test_noise_or_a_constant_is_needed() -> None:
         wc.cover(network(), picture(), plain(), threat, lipschitz=0.0)
     smoothed = wc.cover(network(), picture(), replace(plain(), sigma_noise=0.5), threat, wc.Sampling(n=200, seed=0))
     assert smoothed.form == "cover"
+
+
+def test_the_needed_margin_is_attained() -> None:
+    """The identity on two logits is 1-Lipschitz, and a step of length E against it costs √2·E of margin: no less is
+    needed, and hardly more."""
+    E = 0.3
+    step = torch.tensor([-1.0, 1.0], dtype=torch.float64) * E / math.sqrt(2)
+    lost = float(step[1] - step[0])
+    assert lost <= Margins(1.0, 0.0).needed(E) <= 1.0001 * lost
+    assert Margins(2.0, 0.0).needed(E) >= 2 * lost
