@@ -40,9 +40,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if len(self.shape) not in (2, 3) or min(self.shape) < 1:
             raise ValueError(f"a model's shape is [C,H,W], or [C,L] for sound; got {self.shape}")
-        if self.classes < 2 or self.width < 1 or not self.blocks or min(self.blocks) < 1:
+        if self.classes < 2 or self.width < 1 or not self.blocks or min(self.blocks) < 0 or not any(self.blocks):
             raise ValueError(
-                f"a model needs classes ≥ 2, width ≥ 1 and stages of ≥ 1 block; "
+                f"a model needs classes ≥ 2, width ≥ 1 and at least one block; "
                 f"got {self.classes}, {self.width}, {self.blocks}"
             )
         if self.stem_kernel < 1 or self.stem_kernel % 2 == 0 or self.stem_stride < 1:
