@@ -30,6 +30,7 @@ def trained(config: ModelConfig, seed: int = 0):
         SMALL,
         ModelConfig((3, 9, 14), 5, width=4, blocks=(2, 1, 1), stem_stride=1, head="flatten", mean=(0.1, 0.2, 0.3)),
         ModelConfig((1, 100), 4, width=4, blocks=(1, 1), stem_kernel=9, stem_stride=4),
+        ModelConfig((3, 9, 14), 5, width=4, blocks=(0, 2, 1), stem_stride=1),
     ],
 )
 def test_round_trip(config: ModelConfig, tmp_path: Path) -> None:

@@ -16,10 +16,11 @@ FAMILIES = ("resnet", "lipschitz")
 class ModelConfig:
     """shape [C,H,W] or [C,L] → `classes` logits.
 
-    The stem is a convolution of `stem_kernel` and `stem_stride`; stage i has blocks[i] residual blocks of width · 2^i
-    channels, and every stage but the first halves the resolution. head: average (over places) or flatten (keeps them).
-    mean and std, one value or one per channel, normalise the input inside the network. front "mfcc" (resnet only) puts
-    the front end of sounds before everything else; the convolutions then see its picture.
+    The stem is a convolution of `stem_kernel` and `stem_stride`; stage i has blocks[i] residual blocks (some stages may
+    have none) of width · 2^i channels, and every stage with blocks but the first halves the resolution. head: average
+    (over places) or flatten (keeps them). mean and std, one value or one per channel, normalise the input inside the
+    network. front "mfcc" (resnet only) puts the front end of sounds before everything else; the convolutions then see
+    its picture.
 
     family: resnet, or lipschitz (images only), where the stem only folds stem_stride × stem_stride pixels into channels
     and `stem_kernel` is not used; see learn/lipschitz.py.
