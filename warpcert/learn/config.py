@@ -16,8 +16,8 @@ FAMILIES = ("resnet", "lipschitz")
 class ModelConfig:
     """shape [C,H,W] or [C,L] → `classes` logits.
 
-    The stem is a convolution of `stem_kernel` and `stem_stride`; stage i has blocks[i] residual blocks (some stages may
-    have none) of width · 2^i channels, and every stage with blocks but the first halves the resolution. head: average
+    The stem is a convolution of `stem_kernel` and `stem_stride`; stage i has blocks[i] residual blocks (the first stage
+    may have none) of width · 2^i channels, and every stage but the first halves the resolution. head: average
     (over places) or flatten (keeps them). mean and std, one value or one per channel, normalise the input inside the
     network. front "mfcc" (resnet only) puts the front end of sounds before everything else; the convolutions then see
     its picture.
@@ -41,9 +41,10 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if len(self.shape) not in (2, 3) or min(self.shape) < 1:
             raise ValueError(f"a model's shape is [C,H,W], or [C,L] for sound; got {self.shape}")
-        if self.classes < 2 or self.width < 1 or not self.blocks or min(self.blocks) < 0 or not any(self.blocks):
+        stages = self.blocks and self.blocks[0] >= 0 and min(self.blocks[1:], default=1) >= 1
+        if self.classes < 2 or self.width < 1 or not stages:
             raise ValueError(
-                f"a model needs classes ≥ 2, width ≥ 1 and at least one block; "
+                f"a model needs classes ≥ 2, width ≥ 1 and stages of ≥ 1 block (the first: ≥ 0); "
                 f"got {self.classes}, {self.width}, {self.blocks}"
             )
         if self.stem_kernel < 1 or self.stem_kernel % 2 == 0 or self.stem_stride < 1:
