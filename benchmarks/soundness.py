@@ -31,9 +31,9 @@ from warpcert import methods
 from warpcert.bounds.cover import Windows, cover_windows
 from warpcert.bounds.crossings import find_crossings
 from warpcert.bounds.curve import curve_bound
+from warpcert.bounds.enumeration import images as enumerated
+from warpcert.bounds.enumeration import plan
 from warpcert.bounds.error import interpolation_error
-from warpcert.bounds.exact import images as enumerated
-from warpcert.bounds.exact import plan
 from warpcert.bounds.proved import Curve
 from warpcert.certificate import ABSTAIN, Certificate
 from warpcert.learn import data

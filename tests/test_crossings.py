@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from warpcert.bounds.crossings import Crossings, _Moved, find_crossings, levels
-from warpcert.bounds.exact import Plan, images, plan, verify
+from warpcert.bounds.enumeration import Plan, images, plan
+from warpcert.bounds.exact import verify
 from warpcert.learn.data import load
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Rotation, Scaling
@@ -335,7 +336,8 @@ def test_agreement_is_a_proof_and_counts_are_told() -> None:
     spotter = Spotter(torch.full(x.shape, 3))
     verdict = verify(spotter, x, threat, batch=64)
     assert verdict.verified and verdict.label == 0 and verdict.gamma is None and verdict.scope == "tolerance"
-    assert verdict.evaluated == plan(find_crossings(x, threat)).total > verdict.crossings > 1000
+    assert verdict.images == verdict.evaluated > verdict.crossings > 1000
+    assert verdict.evaluated == plan(find_crossings(x, threat)).total + 1  # x itself is asked about from both sides
     assert verdict.smallest_margin == 1 and spotter.seen == verdict.evaluated + 255 + 1
 
 

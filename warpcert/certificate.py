@@ -44,7 +44,7 @@ class Certificate:
     indiv-nested  the same with r_j = κ_j
     cover      the cells whose test accepts P_δ(label) > Φ(E_j/σ_δ); no parameter noise
     margin     the cells whose margin exceeds √2·L·E_j; the plain classifier, no α
-    exact      Γ or nothing; the plain classifier answered `label` on every image, no α
+    exact      t·Γ: the plain classifier answered `label` on every image that is possible there, no α
     """
 
     method: str
@@ -63,7 +63,7 @@ class Certificate:
     margins: Margins | None = None
     centred: Window | None = None  # of an individual certificate: the votes at x' itself
     excluded: float | None = None  # the share of Γ that is proved not to have led to x'
-    counterexample: tuple[float, ...] | None = None  # a γ at which the plain classifier answers differently
+    counterexample: tuple[float, ...] | None = None  # a γ, not certified, at which the plain classifier errs
     seed: int | None = None
     model: str = ""  # fingerprint of the classifier
     version: str = ""
@@ -151,7 +151,7 @@ class Certificate:
         if self.form == "exact":
             done = self.exhausted
             proved = not self.abstains and done is not None and done.margin > done.slack
-            return (Region.cell(self.threat.box),) if proved else ()
+            return (Region.cell(self.threat.box.scaled(done.held)),) if proved and done else ()
         if self.form in INDIVIDUAL:
             settled = not self.abstains and self.centred is not None and self.p_lower(self.centred) > 0.5
             proved = settled and bool(self.windows) and all(map(self.vouches, self.windows))
@@ -179,9 +179,9 @@ class Certificate:
 
     def __str__(self) -> str:
         reach = self.reach
-        if self.counterexample is not None:
-            return f"Not kept: {self.reason}."
         if self.abstains or reach is None:
+            if self.counterexample is not None:
+                return f"Not kept: {self.reason}."
             return f"Abstains: {self.reason or 'the votes are too close for this error bound'}."
         span = self.threat.transform.span(reach)
         pixels = "rounded" if self.threat.quantized else "unrounded"
@@ -202,7 +202,9 @@ class Certificate:
             who = (
                 " if the attacker computes T exactly from the 8-bit picture" if self.exhausted.scope == "exact" else ""
             )
-            return f"{claim}: proved{who}, the classifier was asked about all {self.exhausted.images} possible images."
+            end = f"; {self.reason}" if self.reason else ""
+            asked = f"the classifier was asked about all {self.exhausted.images} possible images"
+            return f"{claim}: proved{who}, {asked}{end}."
         if self.margins:
             return f"{claim}: proved by margins, its logits are {self.margins.lipschitz:.6g}-Lipschitz."
         scope = ""
@@ -308,6 +310,10 @@ class Certificate:
             raise ValueError(
                 "a certificate by margins, and no other, needs a positive Lipschitz constant and slack ≥ 0"
             )
+        if self.exhausted and not 0 <= self.exhausted.held <= 1:
+            raise ValueError(f"an exact certificate holds on t·Γ with 0 ≤ t ≤ 1; got t = {self.exhausted.held:g}")
+        if self.counterexample and any(r.contains(Box(self.counterexample, self.counterexample)) for r in self.regions):
+            raise ValueError("the counterexample lies inside the certified set")
         if (e.stated_rho is None) != (self.share is None):
             raise ValueError("a stated ρ belongs to a calibration, and a calibration states ρ")
         if self.form in ("joint", "nested", "attacked") and self.share is None and not (e.betas and e.alpha):

@@ -96,13 +96,16 @@ class Margins:
 @final
 @dataclass(frozen=True)
 class Exhausted:
-    """All images that the attacker can hand over were classified, each with a lead of at least `margin` > `slack`."""
+    """All images that the attacker can hand over for γ ∈ held·Γ were classified, each with a lead of at least `margin`
+    > `slack`.
+    """
 
     images: int
     crossings: int
     margin: float
     slack: float
     scope: str  # which arithmetic of the attacker is covered
+    held: float = 1.0
 
 
 @final

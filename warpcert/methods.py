@@ -212,7 +212,8 @@ def exact(
     batch: int | None = None,
     model: str = "",
 ) -> Certificate:
-    """PROVED: the plain classifier f∘P answers the same at q(T_γ x) for every γ ∈ Γ; or a counterexample; or neither.
+    """PROVED: the plain classifier f∘P answers the same at q(T_γ x) for every γ in the largest t·Γ of which that can be
+    proved; if t < 1, nearly always with a counterexample right behind its ends, else with the reason why it ends there.
 
     Of the defence only P is used. One parameter, 8-bit attacker, known x. The attacker's arithmetic may differ from the
     exact T by `tolerance` per pixel; every image's leading logit must lead by `slack` times the largest logit (at least
@@ -227,12 +228,14 @@ def exact(
         return logits_of(classifier, plain.preprocess(z))
 
     verdict = verify(answer, x, threat, batch=batch, slack=slack, tolerance=tolerance)
-    done = Exhausted(verdict.evaluated, verdict.crossings, verdict.smallest_margin, slack, verdict.scope)
-    isolation = ErrorBound(0.0, 0.0, Kind.PROVED, "crossings", cells=done.crossings, seconds=verdict.seconds_isolation)
+    done, found = None, verdict.crossings
+    if verdict.held is not None:
+        done = Exhausted(verdict.images, found, verdict.smallest_margin, slack, verdict.scope, verdict.held)
+    isolation = ErrorBound(0.0, 0.0, Kind.PROVED, "crossings", cells=found, seconds=verdict.seconds_isolation)
     return Certificate(
         method="exact",
         form="exact",
-        label=verdict.label if verdict.verified else ABSTAIN,
+        label=verdict.label if done else ABSTAIN,
         threat=threat,
         defence=plain,
         error=isolation,
@@ -240,7 +243,7 @@ def exact(
         alpha=0.0,
         ledger=(),
         classes=answer(x[None]).shape[1],
-        exhausted=done if verdict.verified else None,
+        exhausted=done,
         counterexample=None if verdict.gamma is None else (verdict.gamma,),
         model=model,
         version=__version__,

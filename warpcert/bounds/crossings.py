@@ -70,6 +70,20 @@ class Crossings:
         columns = ("pixel", "lower", "upper", "before", "after", "low", "high", "equation")
         return replace(self, **{name: getattr(self, name)[event] for name in columns})
 
+    def mirrored(self) -> Crossings:
+        """The same events against −γ, beginning at the other end of Γ; equations stay, as they are only compared."""
+        end = self.start.flatten().long().index_add(0, self.pixel, self.after - self.before)  # settled levels meet
+        turned = replace(
+            self,
+            start=end.to(torch.uint8).view(self.start.shape),
+            gamma=(-self.gamma[1], -self.gamma[0]),
+            lower=-self.upper,
+            upper=-self.lower,
+            before=self.after,
+            after=self.before,
+        )
+        return turned.take(turned.upper.argsort(stable=True))
+
 
 def levels(x: Tensor) -> tuple[Tensor, bool]:
     """255·x in float64, and whether x is an 8-bit picture (uint8, or all within 10⁻⁴ of a level): then exact levels."""
@@ -107,9 +121,12 @@ def find_crossings(x: Tensor, threat: Threat, tolerance: float = 1e-12) -> Cross
     return _settle(path, events, x.shape, (first, last), tolerance, whole)
 
 
-def ragged(count: Tensor) -> tuple[Tensor, Tensor]:
-    """For runs of these lengths laid end to end: whose run each place is in, and its position there."""
-    owner = torch.repeat_interleave(torch.arange(count.numel(), device=count.device), count)
+def ragged(count: Tensor, total: int | None = None) -> tuple[Tensor, Tensor]:
+    """For runs of these lengths laid end to end: whose run each place is in, and its position there.
+
+    `total` is their sum, for who knows it: a GPU need not be waited for then.
+    """
+    owner = torch.repeat_interleave(torch.arange(count.numel(), device=count.device), count, output_size=total)
     return owner, torch.arange(owner.numel(), device=count.device) - (count.cumsum(0) - count)[owner]
 
 

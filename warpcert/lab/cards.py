@@ -82,10 +82,8 @@ def grouped(number: float) -> str:
 def card(run: RunFolder, row: Row, *, deep: bool) -> Card:
     """Everything about one image; the possible originals only if deep."""
     c = row.certificate
-    if c.counterexample is not None:
-        status, title = "broken", "not kept"
-    elif c.abstains or c.reach is None:
-        status, title = "none", "abstains"
+    if c.abstains or c.reach is None:
+        status, title = ("broken", "not kept") if c.counterexample else ("none", "abstains")
     else:
         t = held(row)
         status, title = "wrong" if t is None else "whole" if t == 1 else "part", _class(run, c.label)
