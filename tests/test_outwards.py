@@ -202,6 +202,28 @@ def test_mirrored_events_make_the_same_images(key: str) -> None:
     assert sets[0] == sets[1]
 
 
+def test_what_is_possible_has_begun(generator: torch.Generator) -> None:
+    """On each half, whatever a sloppy attacker hands over at γ is enumerated with an onset of at most |γ|.
+
+    The second picture lies on thresholds: its events hold γ = 0.
+    """
+    sloppy, threat = 1e-5, Threat.surface("rotation", -6, 9)
+    for x in (noise(5), (noise(5, (1, 3, 3)).double() // 2 + 0.5) / 255):
+        whole = find_crossings(x, threat, sloppy)
+        for side, half in ((1, whole.from_zero()), (-1, whole.mirrored().from_zero())):
+            made, begun = plan(half, limit=1 << 14), {}
+            assert made.unresolved == made.bundles == 0 and half.gamma[0] == 0
+            for image, where in images(made, 64):
+                for row, onset in zip(image.numpy(), where[:, 2].tolist(), strict=True):
+                    begun[row.tobytes()] = min(onset, begun.get(row.tobytes(), math.inf))
+            inside = half.lower + (half.upper - half.lower) * torch.rand(len(half), generator=generator)
+            late = torch.rand(4000, generator=generator, dtype=torch.float64) * half.gamma[1]
+            gamma = torch.cat((torch.zeros(50), late, half.lower, half.upper, inside))
+            shake = torch.randint(-1, 2, (len(gamma), *x.shape), generator=generator) * sloppy * (1 - 1e-9)
+            for row, g in zip(handed_over(x, threat, side * gamma, shake).numpy(), gamma.tolist(), strict=True):
+                assert begun[row.tobytes()] <= g
+
+
 @pytest.mark.parametrize("limit", [2, 1024])
 def test_onsets_do_not_decrease_and_lie_below_what_occurs(limit: int) -> None:
     x, threat = noise(6).expand(3, 5, 5).contiguous(), Threat.surface("rotation", 0, 25)

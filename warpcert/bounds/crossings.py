@@ -72,10 +72,9 @@ class Crossings:
 
     def mirrored(self) -> Crossings:
         """The same events against −γ, beginning at the other end of Γ; equations stay, as they are only compared."""
-        end = self.start.flatten().long().index_add(0, self.pixel, self.after - self.before)  # settled levels meet
         turned = replace(
             self,
-            start=end.to(torch.uint8).view(self.start.shape),
+            start=self._settled(self.pixel >= 0),
             gamma=(-self.gamma[1], -self.gamma[0]),
             lower=-self.upper,
             upper=-self.lower,
@@ -83,6 +82,18 @@ class Crossings:
             after=self.before,
         )
         return turned.take(turned.upper.argsort(stable=True))
+
+    def from_zero(self) -> Crossings:
+        """The events for γ ≥ 0. One that holds 0 begins there, and keeps its levels."""
+        start, gamma = self._settled(self.upper < 0), (0.0, self.gamma[1])
+        right = replace(self, start=start, gamma=gamma, lower=self.lower.clamp_min(0))
+        return right.take((self.upper >= 0).nonzero()[:, 0])
+
+    def _settled(self, passed: Tensor) -> Tensor:
+        """The image after the first events of each pixel, those that have passed: settled levels meet."""
+        change = (self.after - self.before) * passed
+        now = self.start.flatten().long().index_add(0, self.pixel, change)
+        return now.to(torch.uint8).view(self.start.shape)
 
 
 def levels(x: Tensor) -> tuple[Tensor, bool]:

@@ -33,11 +33,13 @@ from typing import final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from warpcert.bounds.crossings import Crossings, ragged
 
 __all__ = ["Chunks", "Plan", "images", "plan"]
 
+_BLOCK = 128  # steps whose changes are summed up one after the other
 _TIES = 5  # states of a bundle: before, after, rounded to even, down, up; if all rise or all fall the first three
 
 
@@ -168,21 +170,23 @@ class Chunks:
     """
 
     def __init__(self, made: Plan, batch: int) -> None:
-        self.made, self.batch = made, batch
-        c, steps = made.crossings, made.lower.numel()
+        c, steps, words = made.crossings, made.lower.numel(), -(-made.crossings.start.numel() // 8)
         ends = made.lower.new_tensor(c.gamma)
         since, until = torch.cat((ends[:1], made.upper)), torch.cat((made.onset[1:], ends[1:]))
+        self.made, self.batch, self.block = made, batch, min(batch, _BLOCK)
         self.where = torch.stack((since, until, made.onset), 1)
-        self.cuts = [*range(0, steps + 1, batch), steps + 1]
+        self.cuts = [*range(0, steps + 1, batch // self.block * self.block), steps + 1]
         self.onset: list[float] = made.onset[self.cuts[:-1]].tolist()
-        # steps start … stop − 2 lead to rows start + 1 … stop − 1; the row `start` is kept as the chunk's state
-        cuts = torch.tensor(self.cuts, device=made.step.device)
-        self.first, self.last = (torch.searchsorted(made.step, cuts - one).tolist() for one in (0, 1))
-        state = torch.zeros(len(self.cuts), c.start.numel(), dtype=torch.int32, device=made.step.device)
-        at = (made.step + batch) // batch * c.start.numel() + c.pixel
-        state.view(-1).scatter_add_(0, at, (c.after - c.before).int())
-        self.state = (state.cumsum(0, dtype=torch.int32) + c.start.flatten()).to(torch.uint8)
-        self.change = ((c.after - c.before) % 256).to(torch.uint8)  # sums of uint8 are exact modulo 256
+        row = made.step + 1  # the first image after the event
+        cuts = torch.tensor(self.cuts, device=row.device)
+        self.events: list[int] = torch.searchsorted(row, cuts).tolist()
+        # Eight pixels are one number to base 256. Changes may be negative and carry, yet the sums are levels: digits.
+        self.place = row * words + c.pixel // 8
+        self.change = (c.after - c.before) << 8 * (c.pixel % 8)
+        total = row.new_zeros(steps // self.block + 2, words)
+        at = (row // self.block + 1) * words + c.pixel // 8
+        total[0] = pad(c.start.flatten(), (0, 8 * words - c.start.numel())).view(torch.int64)
+        self.state = total.view(-1).scatter_add_(0, at, self.change).view_as(total).cumsum(0)  # before each block
         self._group()
 
     def _group(self) -> None:
@@ -190,7 +194,7 @@ class Chunks:
         made, device = self.made, self.made.base.device
         before = made.rows.cumsum(0) - made.rows
         first = torch.searchsorted(made.base, torch.tensor(self.cuts, device=device))
-        chunk = made.base // self.batch
+        chunk = torch.searchsorted(torch.tensor(self.cuts, device=device), made.base, right=True) - 1
         inside = (before - before[first[chunk]] if made.base.numel() else before) // self.batch
         key, size = torch.unique_consecutive((chunk << 40) + inside, return_counts=True)
         edge = torch.cat((size.new_zeros(1), size.cumsum(0)))
@@ -209,16 +213,19 @@ class Chunks:
         If a < b, the image is q(T_γ x) for all γ strictly between. Otherwise it comes from overlapping events, and may
         occur between the two or not at all.
         """
-        made, c, (start, stop) = self.made, self.made.crossings, self.cuts[i : i + 2]
-        now = slice(self.first[i], self.last[i + 1])
-        spine = torch.zeros(stop - start, c.start.numel(), dtype=torch.uint8, device=made.step.device)
-        spine[0] = self.state[i]
-        spine[made.step[now] - (start - 1), c.pixel[now]] = self.change[now]
-        spine = spine.cumsum(0, dtype=torch.uint8)
-        yield spine.view(-1, *c.start.shape), self.where[start:stop]
+        c, (start, stop) = self.made.crossings, self.cuts[i : i + 2]
+        now, first, blocks = slice(*self.events[i : i + 2]), start // self.block, -(-(stop - start) // self.block)
+        spine = self.change.new_zeros(blocks, self.block, self.state.shape[1])
+        spine.view(-1).scatter_add_(0, self.place[now] - start * self.state.shape[1], self.change[now])
+        spine[:, 0] += self.state[first : first + blocks]
+        spine = spine.cumsum(1).flatten(0, 1)[: stop - start]  # many short sums: a GPU adds a long one up row by row
+        yield self._pixels(spine).reshape(-1, *c.start.shape), self.where[start:stop]
         for group in self.groups[i]:
             image, where = self._combinations(spine, start, *group)
-            yield image.view(-1, *c.start.shape), where
+            yield image.reshape(-1, *c.start.shape), where
+
+    def _pixels(self, spine: Tensor) -> Tensor:
+        return spine.view(torch.uint8)[:, : self.made.crossings.start.numel()]
 
     def _combinations(
         self, spine: Tensor, start: int, first: int, last: int, lo: int, hi: int, images: int, written: int
@@ -227,7 +234,7 @@ class Chunks:
         made, c = self.made, self.made.crossings
         rows, base = made.rows[first:last], made.base[first:last]
         clique, _ = ragged(rows, images)
-        image = spine[base[clique] - start]
+        image = self._pixels(spine[base[clique] - start])
         owner, event, place = made.clique[lo:hi] - first, made.event[lo:hi], made.place[lo:hi]
         pair, number = ragged(rows[owner], written)
         row, event = (rows.cumsum(0) - rows)[owner[pair]] + number, event[pair]

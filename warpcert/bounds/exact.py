@@ -29,7 +29,6 @@ from torch import Tensor
 from warpcert.bounds.crossings import Crossings, find_crossings, levels
 from warpcert.bounds.enumeration import Chunks, Plan, plan
 from warpcert.threat import Threat
-from warpcert.transforms import Box
 
 __all__ = ["Verdict", "verify"]
 
@@ -134,11 +133,11 @@ class _Half(NamedTuple):
 def _cut(x: Tensor, threat: Threat, limit: float, tolerance: float) -> Iterator[tuple[int, float, Crossings]]:
     """Γ up to `limit` times its ends, cut at 0: side, end of Γ, and its events against |γ|. A point has one side."""
     first, last, share = threat.box.lower[0], threat.box.upper[0], min(1.0, limit)
+    found = find_crossings(x, replace(threat, box=threat.box.scaled(share)), tolerance)
     if last > 0 or first == 0:
-        yield 1, last, find_crossings(x, replace(threat, box=Box((0.0,), (share * last,))), tolerance)
+        yield 1, last, found.from_zero()
     if first < 0:
-        left = find_crossings(x, replace(threat, box=Box((share * first,), (0.0,))), tolerance)
-        yield -1, -first, left.mirrored()
+        yield -1, -first, found.mirrored().from_zero()
 
 
 def _outwards(halves: list[_Half], judge: _Judge, size: int) -> Iterator[_Batch]:
@@ -183,12 +182,13 @@ class _Judge:
         self.evaluated, self.smallest, self.reason = 0, math.inf, ""
         own = _uint8(threat.transform.quantize(x))[None]
         self.label = int(classifier(own.float() / self.full).argmax()) if label is None else label
+        self.own = torch.tensor(self.label, device=x.device)
 
     def _leads(self, image: Tensor) -> Tensor:
         """By how much label leads, in units of max(1, largest |logit|) of the image, [B]."""
         with torch.inference_mode():
-            logits = self.classifier(image.float() / self.full)
-            others = logits.index_fill(1, torch.tensor(self.label, device=logits.device), -math.inf).amax(1)
+            logits = self.classifier(image.float().div_(self.full))
+            others = logits.index_fill(1, self.own, -math.inf).amax(1)
             return (logits[:, self.label] - others) / logits.abs().amax(1).clamp_min(1)
 
     def probe(self, count: int) -> None:
