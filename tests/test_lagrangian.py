@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from benchmarks.inverse import worst_consistent
-from warpcert.bounds import inverse_metric
+from warpcert.bounds import inverse_lambda
 from warpcert.bounds.chords import Ranges, affine, corner_taps, corners, remainder
 from warpcert.bounds.farkas import excluded
 from warpcert.bounds.functional import Functional
 from warpcert.bounds.inverse import interval_inverse
-from warpcert.bounds.inverse_cell import Cell, View, boxed, cells, view, viewed
-from warpcert.bounds.inverse_metric import Metric, blocked, positive, proved_lambda, shared_corners, tuned
+from warpcert.bounds.inverse_cell import Cell, boxed, cells, view, viewed
+from warpcert.bounds.inverse_lambda import proved_lambda
+from warpcert.bounds.inverse_metric import Metric, shared_corners, tuned
 from warpcert.bounds.lagrangian import Lagrangian
+from warpcert.bounds.lens import lens
 from warpcert.bounds.originals import InverseBound, Originals
 from warpcert.learn.data import load
 from warpcert.threat import Defence, Threat
@@ -182,9 +184,10 @@ def test_lambda_holds_on_the_whole_cell(name: str, seed: int) -> None:
         x, gamma, threat, originals = a_cell(seed, name, width, 7)
         c = cells(threat.attacked(x, gamma)[0], originals, threat).pick(0)
         d = defence(name, "bilinear")
-        v = view(c, x.shape, d, d.draw_beta(3, generator))
+        beta = d.draw_beta(3, generator)
+        v = view(c, x.shape, d, beta)
         metric = tuned([c], v, 3)
-        proved = proved_lambda([c], metric, [v])
+        proved = proved_lambda([c], metric, lens(d, 7, 7, beta.device), beta)[:, 0]
         assert bool(proved.isfinite().all())
         matrices, seen = c.dense(), v.dense()
         largest = torch.zeros_like(proved)
@@ -236,10 +239,10 @@ def test_lambda_needs_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:
     d1 = 1.01 * spread + 1e-3 * spread.max()  # H̃ ⪰ 0 by diagonal dominance
     s, a = at(v.dense()[0], torch.ones(1)), at(c.dense(), torch.ones(1))
     truth = torch.linalg.eigvalsh(s @ torch.linalg.solve(torch.diag(d1) + a.mT @ (d2[:, None] * a), s.mT))[-1]
-    metric = Metric(d1, d2, float(truth) / 20)
-    assert float(truth) <= float(proved_lambda([c], metric, [v])) < torch.inf
-    monkeypatch.setattr(inverse_metric, "shared_corners", lambda group: shared_corners(group)[:1])
-    assert float(proved_lambda([c], metric, [v])) < float(truth)
+    metric, eye = Metric(d1, d2), lens(d, 7, 7, d1.device)
+    assert float(truth) <= float(proved_lambda([c], metric, eye, -c.high[None])) < torch.inf
+    monkeypatch.setattr(inverse_lambda, "shared_corners", lambda group: shared_corners(group)[:1])
+    assert float(proved_lambda([c], metric, eye, -c.high[None])) < float(truth)
 
 
 def test_lambda_needs_the_variance(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,11 +251,11 @@ def test_lambda_needs_the_variance(monkeypatch: pytest.MonkeyPatch) -> None:
     index = torch.zeros(1, 1, dtype=torch.long)
     turned = torch.stack((-one, one))
     c = Cell(-one[0], one[0], index, torch.stack((zero, one)), turned, one, one, zero, one)
-    v = View(index.expand(1, 2, 1, 1), one.expand(1, 2, 1, 1), one, one[None], 1, 1)
-    metric = Metric(2 * one[0], 6 * one[0], 0.1)
-    assert 0.5 <= float(proved_lambda([c], metric, [v])) < 0.6
+    eye = lens(Defence.surface("rotation", 30, noise=0.1), 1, 1, one.device)  # the identity
+    metric = Metric(2 * one[0], 6 * one[0])
+    assert 0.5 <= float(proved_lambda([c], metric, eye, zero)) < 0.6
     monkeypatch.setattr(Metric, "variance", lambda self, c: zero)
-    assert float(proved_lambda([c], metric, [v])) < 0.15
+    assert float(proved_lambda([c], metric, eye, zero)) < 0.15
 
 
 @pytest.mark.parametrize("quantized", [True, False])
@@ -274,40 +277,25 @@ def test_neighbours_share_their_proof(quantized: bool) -> None:
     beta = d.draw_beta(4, generator)
     views = [view(c, x.shape, d, beta) for c in group]
     metric = tuned(group, views[1], 4)
-    proved = proved_lambda(group, metric, views)
-    for c, v in zip(group, views, strict=True):
+    proved = proved_lambda(group, metric, lens(d, 8, 8, beta.device), beta)
+    for k, (c, v) in enumerate(zip(group, views, strict=True)):
         for t in torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]:
             a = at(c.dense(), t)
             h = torch.diag(metric.d1) + a.mT @ (metric.d2[:, None] * a)
             for b in range(4):
                 s = at(v.dense()[b], t)
-                assert float(torch.linalg.eigvalsh(s @ torch.linalg.solve(h, s.mT))[-1]) <= float(proved[b])
+                assert float(torch.linalg.eigvalsh(s @ torch.linalg.solve(h, s.mT))[-1]) <= float(proved[b, k])
     bound = Lagrangian(steps=4).errors(x_attacked, originals, threat, d, beta)
     assert bool((true_error(x, x_attacked, d, beta, gamma) <= bound[:, 1]).all())
 
 
-def test_factorisations_agree() -> None:
-    """In blocks or not; a matrix with a negative eigenvalue, even a small one, is refused."""
-    generator = torch.Generator().manual_seed(0)
-    q = torch.randn(6, 50, 50, dtype=torch.float64, generator=generator)
-    q = q @ q.mT
-    smallest = torch.linalg.eigvalsh(q)[:, 0]
-    q.diagonal(dim1=1, dim2=2).sub_((smallest + torch.tensor([1e-6, -1e-6] * 3, dtype=torch.float64))[:, None])
-    assert positive(q).tolist() == [False, True] * 3
-    for block in (7, 16, 50, 64):
-        assert blocked(q.clone(), block).tolist() == [False, True] * 3
-
-
-def test_the_gram_matrix_is_that_of_the_view() -> None:
+def test_views_apply_their_matrices() -> None:
     x, gamma, threat, originals = a_cell(1, "translation")
     c = cells(threat.attacked(x, gamma)[0], originals, threat).pick(0)
     d = defence("translation")
     v = view(c, x.shape, d, d.draw_beta(3, torch.Generator().manual_seed(1)))
-    dense = v.weight.new_zeros(*v.index.shape[:3], v.pixels).scatter_add_(3, v.index, v.weight)
     z = torch.randn(3, 2, v.blur.shape[0], dtype=torch.float64)
-    for corner in range(4):
-        seen = v.blur @ dense[:, corner]
-        assert torch.allclose(v.gram(corner), seen.mT @ seen, atol=1e-13)
+    assert torch.allclose(v.center(), v.dense()[:, 0], atol=1e-13)
     assert torch.allclose(v.adjoint(z), (z[:, None] @ v.dense()), atol=1e-13)
     image = torch.randn(2, v.pixels, dtype=torch.float64)
     assert torch.allclose(v.apply(image), (v.dense() @ image.mT).mT, atol=1e-13)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from warpcert.bounds.chords import Ranges, affine, corner_taps, corners, family, remainder
 from warpcert.bounds.curve_float import inference_slack
 from warpcert.bounds.inverse import values
+from warpcert.bounds.lens import lens
 from warpcert.bounds.originals import Originals
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import SpatialTransform
@@ -123,6 +122,11 @@ class View:
         out = z.new_zeros(count, corners_, z.shape[1], self.pixels).scatter_add_(3, place, pulled.flatten(3))
         return affine(out, self.dim)
 
+    def center(self) -> Tensor:
+        """C₀ [b, v, N]."""
+        index, weight = (t.transpose(1, 2).flatten(2) for t in (self.index, self.weight / self.index.shape[1]))
+        return self.blur @ weight.new_zeros(*index.shape[:2], self.pixels).scatter_add_(2, index, weight)
+
     def dense(self) -> Tensor:
         """C₀, C_1 … [b, 1+d, v, N]."""
         flat = self.weight.new_zeros(*self.index.shape[:3], self.pixels).scatter_add_(3, self.index, self.weight)
@@ -133,42 +137,20 @@ class View:
         seen = (z[:, self.index] * self.weight.abs()).sum(-1)
         return seen.amax(2).movedim(0, 1) @ self.blur
 
-    def gram(self, corner: int) -> Tensor:
-        """C_cᵀC_c [b,N,N] = Dᵀ(P²)D with T's sparse D: by rows on the CPU, dense on a GPU."""
-        index, weight = self.index[:, corner], self.weight[:, corner]
-        count, kept, taps = index.shape
-        square = self.blur @ self.blur
-        if index.is_cuda:
-            dense = weight.new_zeros(count, kept, self.pixels).scatter_add_(2, index, weight)
-            return dense.mT @ (square @ dense)
-        out = weight.new_empty(count, self.pixels, self.pixels)
-        start = np.arange(kept + 1) * taps
-        for b in range(count):
-            sparse = csr_matrix((weight[b].flatten().numpy(), index[b].flatten().numpy(), start), (kept, self.pixels))
-            back = sparse.T.tocsr()
-            out[b] = torch.from_numpy(back @ np.ascontiguousarray((back @ square.numpy()).T))
-        return out
-
-    def pick(self, at: Tensor | slice) -> View:
-        return View(self.index[at], self.weight[at], self.blur, self.rest[at], self.pixels, self.dim)
-
 
 def view(c: Cell, shape: torch.Size, defence: Defence, beta: Tensor) -> View:
     """The `View` of β [b,d] on a cell, for images of this shape [C,H,W]."""
-    transform, k = defence.transform, kernel(defence.interpolation)
-    assert isinstance(transform, SpatialTransform)
     height, width = shape[1:]
-    mask = defence.preprocess.mask(height, width).flatten().to(beta.device)
+    eye = lens(defence, height, width, beta.device)
     low, high = c.low + beta, c.high + beta
-    index, weight = corner_taps(transform, corners(low, high), height, width, k)
+    index, weight = corner_taps(eye.transform, corners(low, high), height, width, eye.kernel)
     if c.dim > 1:
         index, weight = family(index, weight)
         index = index[:, None].expand_as(weight)
-    blur = defence.preprocess.matrix(height, width).to(beta.device)[mask][:, mask]
-    ranges = Ranges.of(c.lower.reshape(1, *shape), c.upper.reshape(1, *shape), k)
+    ranges = Ranges.of(c.lower.reshape(1, *shape), c.upper.reshape(1, *shape), eye.kernel)
     which = torch.zeros(len(beta), dtype=torch.long, device=beta.device)
-    rest = remainder(transform, k, low, high, ranges, which)[..., mask] @ blur
-    return View(index[:, :, mask], weight[:, :, mask], blur, rest, height * width, c.dim)
+    rest = remainder(eye.transform, eye.kernel, low, high, ranges, which)[..., eye.mask] @ eye.blur
+    return View(index[:, :, eye.mask], weight[:, :, eye.mask], eye.blur, rest, height * width, c.dim)
 
 
 def viewed(x_attacked: Tensor, threat: Threat, defence: Defence, beta: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:

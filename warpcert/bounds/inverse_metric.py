@@ -1,6 +1,4 @@
-"""Multipliers of the Lagrangian inverse: a metric on originals in which a cell's consistent set is small, and λ, how
-much of it the defender can see.
-"""
+"""Multipliers of the Lagrangian inverse: a metric on originals in which a cell's consistent set is small."""
 
 from __future__ import annotations
 
@@ -12,23 +10,21 @@ from torch import Tensor
 from warpcert.bounds.chords import corners
 from warpcert.bounds.inverse_cell import Cell, View
 
-__all__ = ["Metric", "blocked", "positive", "proved_lambda", "shared_corners", "tuned"]
+__all__ = ["Metric", "shared_corners", "tuned"]
 
 UNIT = 2.0**-53
-BLOCK = 128  # of the batched factorisation on a GPU
 RITZ = 16  # directions followed while tuning
 FIRST_POWER = 3  # how sharply the first step looks at the largest eigenvalues; one more in each
+FLOOR = 0.1  # of d₁s², 1 on average: H^{-1} stays small where the defender sees little, at no cost to Σd₁s²
 RATE = 0.25  # of the multiplicative steps
-STEP = 1.04  # λ is raised by this factor until it is proved
 
 
 @dataclass(frozen=True)
 class Metric:
-    """Diagonals d1, d2 > 0 [N]: H_t = D₁ + A_tᵀD₂A_t. `start` is a guess of λ; quality only."""
+    """Diagonals d1, d2 > 0 [N]: H_t = D₁ + A_tᵀD₂A_t."""
 
     d1: Tensor
     d2: Tensor
-    start: float
 
     def center(self, c: Cell) -> Tensor:
         """H₀ [N,N]."""
@@ -43,11 +39,17 @@ class Metric:
 
         In each of these cells A_t = Σ_c w_c A_c with the weights w_c(t) ≥ 0 of independent signs with means t_a, and
         Σ_c w_c A_cᵀD₂A_c is A_tᵀD₂A_t plus Σ_a (1 − t_a²) A_aᵀD₂A_a. Hence
-        H_t ⪰ Σ_c w_c (H_c − variance) ⪰ Σ_c w_c H̃_c.
+        H_t ⪰ Σ_c w_c (H_c − variance) ⪰ Σ_c w_c H̃_c. Entries are sums of few terms that err by less than 64u of the
+        sums of their absolute values; the row sums of that are taken off the diagonal.
         """
         first, number = corner[0]
-        own = group[first].square(group[first].at_corners[number : number + 1], self.d2)
-        return torch.diag(self.d1) + own - sum(self.variance(group[k]) for k, _ in corner)
+        weights = group[first].at_corners[number : number + 1]
+        own = group[first].square(weights, self.d2)
+        doubt = self.d1 + group[first].square(weights.abs(), self.d2).sum(1)
+        for k, _ in corner:
+            own = own - self.variance(group[k])
+            doubt = doubt + group[k].square(group[k].weights[1:].abs(), self.d2).sum(1)
+        return own + torch.diag(self.d1 - 64 * UNIT * doubt)
 
 
 def shared_corners(group: list[Cell]) -> list[list[tuple[int, int]]]:
@@ -57,62 +59,6 @@ def shared_corners(group: list[Cell]) -> list[list[tuple[int, int]]]:
         for number, point in enumerate(corners(c.low[None], c.high[None])[0].tolist()):
             places.setdefault(tuple(point), []).append((k, number))
     return list(places.values())
-
-
-def positive(q: Tensor) -> Tensor:
-    """[b] bool: True only if the symmetric matrices q [b,N,N] can be factored, that is q + E ⪰ 0 for a symmetric E with
-    ‖E‖₂ ≤ 8(N+2)u·tr q (Cholesky's backward error is at most (N+1)u |L||Lᵀ|, whose norm is at most ‖L‖_F² ≈ tr q; the
-    factor 8 is for blocked sums).
-    """
-    if q.is_cuda and len(q) > 1:
-        return blocked(q.clone())
-    plain: Tensor = torch.linalg.cholesky_ex(q).info == 0
-    return plain
-
-
-def blocked(q: Tensor, block: int = BLOCK) -> Tensor:
-    """`positive` by a factorisation in blocks, nearly all of it batched matrix products; overwrites q."""
-    size = q.shape[1]
-    good = torch.ones(len(q), dtype=torch.bool, device=q.device)
-    for at in range(0, size, block):
-        to = min(at + block, size)
-        pivot, info = torch.linalg.cholesky_ex(q[:, at:to, at:to])
-        good &= info == 0
-        if to < size:
-            panel = torch.linalg.solve_triangular(pivot, q[:, to:, at:to].mT, upper=False)
-            q[:, to:, to:] -= panel.mT @ panel
-    return good
-
-
-def proved_lambda(group: list[Cell], metric: Metric, views: list[View], tries: int = 40) -> Tensor:
-    """λ [b] with ‖C_t e‖² ≤ λ eᵀH_t e for every e, every cell of the group and every t; inf where none was proved.
-
-    It is proved at the corners: λH̃_c ⪰ C_cᵀC_c. Then H̃_c ⪰ 0, and with H_t ⪰ Σ w_c H̃_c (`lowered`) and the convexity
-    of the square, ‖C_t e‖² ≤ Σ w_c ‖C_c e‖² ≤ λ Σ w_c eᵀH̃_c e ≤ λ eᵀH_t e. Neighbours share corners, and the proof.
-
-    *Rounding.* Q = λH̃ − CᵀC is computed with an error below 64u(λ‖D‖ + 16) per entry and row of few entries, plus
-    8Nu for the sums of CᵀC, whose absolute row sums are below 16; the factorisation errs by 8(N+2)u·tr Q. All of that
-    is taken off the diagonal first.
-    """
-    size = group[0].pixels
-    largest = float(metric.d1.max() + 16 * metric.d2.max())
-    result = torch.full((len(views[0].index),), metric.start, dtype=torch.float64, device=metric.d1.device)
-    for corner in shared_corners(group):
-        h = metric.lowered(group, corner)
-        minus = views[corner[0][0]].gram(corner[0][1]).neg_()
-        left = torch.arange(len(result), device=result.device)
-        for attempt in range(tries):
-            value = result[left]
-            q = torch.addcmul(minus if len(left) == len(minus) else minus[left], value[:, None, None], h)
-            trace = q.diagonal(dim1=1, dim2=2).abs().sum(1)
-            shift = UNIT * (8 * (size + 2) * trace + 64 * size * value * largest + 1024 * size)
-            q.diagonal(dim1=1, dim2=2).sub_(shift[:, None])
-            left = left[~positive(q)]
-            if not left.numel():
-                break
-            result[left] *= STEP ** (1 + attempt // 4)
-        result[left] = torch.inf
-    return result
 
 
 def tuned(group: list[Cell], view: View, steps: int) -> Metric:
@@ -126,9 +72,9 @@ def tuned(group: list[Cell], view: View, steps: int) -> Metric:
     c, shares = group[len(group) // 2], min(len(group), 2)
     s2 = torch.stack([g.half.square().mean(0) for g in group]).mean(0).clamp_min(1e-8)
     n2 = torch.stack([g.doubt.square().mean(0) for g in group]).mean(0).clamp_min(1e-8)
-    now = Metric(1 / s2, 1 / n2, 1.0)
+    now = Metric(1 / s2, 1 / n2)
     now = replace(now, d1=torch.maximum(now.d1, shares * now.variance(c).abs().sum(1)))  # then H̃ ⪰ 0: dominance
-    seen = view.dense()[:, 0]  # [r, v, N]
+    seen = view.center()  # [r, v, N]
     generator = torch.Generator().manual_seed(0)
     some = torch.randn(len(seen), seen.shape[1], RITZ, generator=generator, dtype=torch.float64).to(s2)
     best, total = now, torch.inf
@@ -140,12 +86,12 @@ def tuned(group: list[Cell], view: View, steps: int) -> Metric:
         value, pulled, some = _ritz(seen, factor, some, 4 if step == 0 else 1)
         worst, tau = float(value.max()), float((now.d1 * s2).sum() + (now.d2 * n2).sum())
         if worst * tau < total:
-            best, total = replace(now, start=worst), worst * tau
+            best, total = now, worst * tau
         soft = (value / worst).clamp_min(0).pow((FIRST_POWER + step - 1) / 2)
         now = _stepped(now, c, (pulled * soft[:, None]).movedim(1, 0).flatten(1), s2, n2, shares)
-    while not all(bool(positive(best.lowered(group, at)[None])) for at in shared_corners(group)):
+    while any(int(torch.linalg.cholesky_ex(best.lowered(group, at)).info) for at in shared_corners(group)):
         best = replace(best, d1=best.d1 * 2)  # in the end by diagonal dominance
-    return replace(best, start=best.start * 1.01)
+    return best
 
 
 def _stepped(m: Metric, c: Cell, y: Tensor, s2: Tensor, n2: Tensor, shares: int) -> Metric:
@@ -156,7 +102,7 @@ def _stepped(m: Metric, c: Cell, y: Tensor, s2: Tensor, n2: Tensor, shares: int)
     d1 = m.d1 * (scale * x1 / s2).clamp(1e-2, 1e2).pow(RATE)
     d2 = m.d2 * (scale * x2 / n2).clamp(1e-2, 1e2).pow(RATE)
     unit = 2 * c.pixels / ((d1 * s2).sum() + (d2 * n2).sum())
-    return Metric((d1 * unit).maximum(1e-3 / s2.max()), (d2 * unit).maximum(1e-3 / n2.max()), m.start)
+    return Metric((d1 * unit).maximum(FLOOR / s2), (d2 * unit).maximum(1e-3 / n2.max()))
 
 
 def _ritz(seen: Tensor, factor: Tensor, some: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:

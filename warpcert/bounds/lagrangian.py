@@ -10,16 +10,18 @@ import torch
 from torch import Tensor
 
 from warpcert.bounds.inverse_cell import Cell, boxed, cells, view, viewed
-from warpcert.bounds.inverse_metric import proved_lambda, tuned
+from warpcert.bounds.inverse_lambda import proved_lambda
+from warpcert.bounds.inverse_metric import tuned
 from warpcert.bounds.inverse_search import search_originals
 from warpcert.bounds.lagrangian_bound import estimate, lagrangian_bound
+from warpcert.bounds.lens import lens
 from warpcert.bounds.originals import InverseBound, Originals
 from warpcert.threat import Defence, Threat
 
 __all__ = ["Lagrangian"]
 
 RUN = 6  # neighbouring cells that share their multipliers
-GAIN = 0.99  # a round of tuning that does not bring the largest bound below this share of it is the last
+GAIN = 0.97  # a round of tuning that does not bring the largest bound below this share of it is the last
 
 
 @final
@@ -99,13 +101,13 @@ class Lagrangian(InverseBound):
         picked = beta[order[some.to(order.device)]]
         metric = tuned(group, view(group[len(group) // 2], shape, defence, picked), self.steps)
         known = [estimate(c, metric) for c in group]
+        proved = proved_lambda(group, metric, lens(defence, shape[1], shape[2], beta.device), beta)
         out = []
-        size = max(1, self.memory // (group[0].pixels ** 2 * 8 * 6))
-        for part, u in zip(torch.split(beta, size), torch.split(seen, size), strict=True):
-            views = [view(c, shape, defence, part) for c in group]
-            proved = proved_lambda(group, metric, views)
-            each = zip(group, known, views, strict=True)
-            out.append(torch.stack([lagrangian_bound(c, metric, e, v, u, proved) for c, e, v in each], 1))
+        size = max(1, self.memory // (group[0].pixels * 8 * 1024))
+        for part, u, bound in zip(*(torch.split(t, size) for t in (beta, seen, proved)), strict=True):
+            each = zip(group, known, bound.unbind(1), strict=True)
+            columns = [lagrangian_bound(c, metric, e, view(c, shape, defence, part), u, v) for c, e, v in each]
+            out.append(torch.stack(columns, 1))
         return torch.cat(out)
 
 
