@@ -43,6 +43,7 @@ class Functional(InverseBound):
         defence: Defence,
         beta: Tensor,
         *,
+        enough: float = 0.0,
         progress: Callable[[int, int], None] | None = None,
     ) -> Tensor:
         x, beta, seen, slack = viewed(x_attacked, threat, defence, beta)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from warpcert.bounds.chords import Ranges, affine, corner_taps, corners, family, remainder
+from warpcert.bounds.chords import Ranges, affine, corner_taps, corners, family, remainder, slopes
 from warpcert.bounds.curve_float import inference_slack
 from warpcert.bounds.inverse import values
 from warpcert.bounds.lens import lens
@@ -99,7 +99,9 @@ def cells(x_attacked: Tensor, originals: Originals, threat: Threat) -> Cell:
 class View:
     """P T_θ x = C_t x + Pϱ, |Pϱ| ≤ rest, for θ = β + γ, γ in the cell: b values of β, v pixels inside the vignette.
 
-    index, weight [b, 2^d, v, K]: taps of T at the corners (of its affine `family`). blur [v,v]: P. rest [b, C, v].
+    C_t = C₀ + Σ t_a C_a, C₀ the mean of the corners' matrices and C_a half the difference of its faces' means. index,
+    weight [b, 2^d, v, K]: taps of T at the corners. blur [v,v]: P. rest [b, C, v]. The matrix C_c of a corner itself
+    differs from C_t there (two parameters) by a mixed difference whose absolute row sums are at most `mixed`.
     """
 
     index: Tensor
@@ -108,6 +110,7 @@ class View:
     rest: Tensor
     pixels: int
     dim: int
+    mixed: float
 
     def apply(self, z: Tensor) -> Tensor:
         """C₀ z, C_1 z … [b, 1+d, F, v] for images z [F,N]."""
@@ -133,9 +136,11 @@ class View:
         return self.blur @ affine(flat, self.dim)
 
     def spread(self, z: Tensor) -> Tensor:
-        """The largest |C_c| z over the corners [b, F, v], for z ≥ 0 [F,N]."""
+        """|C_t| z ≤ this [b, F, v] for all t and z ≥ 0 [F,N]: the largest over the corners, as C_t is a mean of the
+        family's members there, plus what these differ by from the corners' own matrices.
+        """
         seen = (z[:, self.index] * self.weight.abs()).sum(-1)
-        return seen.amax(2).movedim(0, 1) @ self.blur
+        return (seen.amax(2).movedim(0, 1) + self.mixed * z.amax(1)[:, None]) @ self.blur
 
 
 def view(c: Cell, shape: torch.Size, defence: Defence, beta: Tensor) -> View:
@@ -144,13 +149,14 @@ def view(c: Cell, shape: torch.Size, defence: Defence, beta: Tensor) -> View:
     eye = lens(defence, height, width, beta.device)
     low, high = c.low + beta, c.high + beta
     index, weight = corner_taps(eye.transform, corners(low, high), height, width, eye.kernel)
-    if c.dim > 1:
-        index, weight = family(index, weight)
-        index = index[:, None].expand_as(weight)
+    mixed = slopes(eye.kernel)[2]
+    # A quarter of the mixed difference of k(s_y)k(s_x): ½Σ|Δk| ≤ ½wS₁ along each axis, and `mixed` is ½S₁².
+    corner = float((c.high - c.low).prod()) / 4 * 2 * mixed * (1 + 1e-9) if c.dim > 1 else 0.0
     ranges = Ranges.of(c.lower.reshape(1, *shape), c.upper.reshape(1, *shape), eye.kernel)
     which = torch.zeros(len(beta), dtype=torch.long, device=beta.device)
     rest = remainder(eye.transform, eye.kernel, low, high, ranges, which)[..., eye.mask] @ eye.blur
-    return View(index[:, :, eye.mask], weight[:, :, eye.mask], eye.blur, rest, height * width, c.dim)
+    taps = index[:, :, eye.mask], weight[:, :, eye.mask]
+    return View(*taps, eye.blur, rest, height * width, c.dim, corner)
 
 
 def viewed(x_attacked: Tensor, threat: Threat, defence: Defence, beta: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:

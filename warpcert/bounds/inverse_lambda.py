@@ -13,6 +13,7 @@ from warpcert.bounds.lens import Lens, norm
 __all__ = ["inverse_above", "proved_lambda"]
 
 SIZE = 2**24  # entries of F T_θ at once
+NODES = 160  # more are not worth their time: the stride grows instead
 
 
 def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor) -> Tensor:
@@ -38,7 +39,11 @@ def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor) ->
     above = torch.stack([g for g in inverses if g is not None])  # [c,N,N]
     ends = torch.stack([corners(beta + group[at[0][0]].low, beta + group[at[0][0]].high) for at in places])
     theta = torch.stack([e[:, at[0][1]] for e, at in zip(ends, places, strict=True)])  # [c,b,d], of ends [c,b,2^d,d]
-    nodes, which, weight = _grid(theta, eye.stride)
+    stride = eye.stride
+    nodes, which, weight = _grid(theta, stride)
+    while len(nodes) > NODES and len(beta) > NODES:
+        stride *= 1.25
+        nodes, which, weight = _grid(theta, stride)
     if len(nodes) < len(beta):
         at_nodes = _root(eye, nodes, above).gather(1, which.flatten(1)).reshape(which.shape)
         root, terms = (at_nodes * weight).sum(2), nodes[which]
@@ -99,7 +104,8 @@ def _grid(theta: Tensor, stride: float) -> tuple[Tensor, Tensor, Tensor]:
 def _members(dim: int) -> Tensor:
     """[2^d, 2^d]: the affine family at the corners (`family`) in terms of the corners' matrices."""
     sign = torch.cat((torch.ones(2**dim, 1, dtype=torch.float64), signs(dim, torch.device("cpu"))), 1)
-    return sign @ sign.mT / 2**dim
+    members: Tensor = sign @ sign.mT / 2**dim
+    return members
 
 
 def _root(eye: Lens, nodes: Tensor, above: Tensor) -> Tensor:
@@ -110,12 +116,14 @@ def _root(eye: Lens, nodes: Tensor, above: Tensor) -> Tensor:
     """
     spread = eye.spread(nodes[:, None], torch.ones_like(nodes[:, :1]))
     rest = eye.tail * _weighed(above, spread)
-    wide = above.diagonal(dim1=1, dim2=2).sqrt()  # [c,N]: |G_ij| ≤ √(G_ii G_jj)
-    slack = 16e-14 * len(eye.factor) ** 0.5 * (wide * (spread > 0)).sum(1)
+    read = spread > 0
+    above = above[:, read][:, :, read]
+    wide = above.diagonal(dim1=1, dim2=2).sqrt()  # [c,·]: |G_ij| ≤ √(G_ii G_jj)
+    slack = 16e-14 * len(eye.factor) ** 0.5 * wide.sum(1)
     out = []
     for some in torch.split(nodes, max(1, SIZE // (len(eye.factor) * wide.shape[1]))):
-        k = eye.passed(some)
-        size = (k.abs() @ wide.mT).square().sum(1).mT * (4 * wide.shape[1] * UNIT)  # [c,n]
+        k = eye.passed(some)[:, :, read]
+        size = (k.abs() @ wide.mT).square().sum(1).mT * (4 * len(read) * UNIT)  # [c,n]
         squares = torch.stack([norm((k.flatten(0, 1) @ g).reshape(k.shape) @ k.mT) for g in above])
         out.append((squares + size + rest[:, None]).sqrt() + slack[:, None])
     return torch.cat(out, 1)

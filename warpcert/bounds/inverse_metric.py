@@ -53,11 +53,13 @@ class Metric:
 
 
 def shared_corners(group: list[Cell]) -> list[list[tuple[int, int]]]:
-    """Every corner of the group's cells, as the (cell, corner) pairs that are this point."""
+    """Every corner of the group's cells, as the (cell, corner) pairs that have the same matrices: with one parameter
+    those that are the same point, with more each by itself, as A_t is not the corner's own matrix there (`family`).
+    """
     places: dict[tuple[float, ...], list[tuple[int, int]]] = {}
     for k, c in enumerate(group):
         for number, point in enumerate(corners(c.low[None], c.high[None])[0].tolist()):
-            places.setdefault(tuple(point), []).append((k, number))
+            places.setdefault(tuple(point) if c.dim == 1 else (k, number), []).append((k, number))
     return list(places.values())
 
 
@@ -69,7 +71,8 @@ def tuned(group: list[Cell], view: View, steps: int) -> Metric:
     projector on the largest eigenvectors; at the optimum X_jj ∝ s_j². The steps are multiplicative, the eigenvectors
     are followed by subspace iteration, and the best multipliers seen are kept.
     """
-    c, shares = group[len(group) // 2], min(len(group), 2)
+    c = group[len(group) // 2]
+    shares = min(len(group), 2) if c.dim == 1 else 1
     s2 = torch.stack([g.half.square().mean(0) for g in group]).mean(0).clamp_min(1e-8)
     n2 = torch.stack([g.doubt.square().mean(0) for g in group]).mean(0).clamp_min(1e-8)
     now = Metric(1 / s2, 1 / n2)

@@ -20,6 +20,7 @@ from warpcert.threat import Defence, Threat
 
 __all__ = ["Lagrangian"]
 
+MOTION = (0.015, 0.06)  # px, with one and two parameters
 RUN = 6  # neighbouring cells that share their multipliers
 GAIN = 0.97  # a round of tuning that does not bring the largest bound below this share of it is the last
 
@@ -29,7 +30,8 @@ GAIN = 0.97  # a round of tuning that does not bring the largest bound below thi
 class Lagrangian(InverseBound):
     """Rotation and translation, bilinear attacker, any defender's interpolation that does not jump.
 
-    motion           px that a cell of γ moves the farthest pixel (0.045° for 28×28, rotated)
+    motion           px that a cell of γ moves the farthest pixel; if not given 0.015 (0.045° for 28×28, rotated), and
+                     with two parameters, where cells are many, 0.06
     refinements      of the boxes by the interval inverse
     steps            of the tuning of the multipliers, once per cell, on
     representatives  some of the β's
@@ -37,7 +39,7 @@ class Lagrangian(InverseBound):
     memory           bytes that the factorisations may take
     """
 
-    motion: float = 0.015
+    motion: float | None = None
     refinements: int = 5
     steps: int = 10
     representatives: int = 8
@@ -46,7 +48,8 @@ class Lagrangian(InverseBound):
     name: ClassVar[str] = "lagrangian"
 
     def survivors(self, x_attacked: Tensor, threat: Threat) -> Originals:
-        return search_originals(x_attacked, threat, self.motion, self.refinements)
+        motion = MOTION[threat.box.dim - 1] if self.motion is None else self.motion
+        return search_originals(x_attacked, threat, motion, self.refinements)
 
     def errors(
         self,
@@ -56,10 +59,12 @@ class Lagrangian(InverseBound):
         defence: Defence,
         beta: Tensor,
         *,
+        enough: float = 0.0,
         progress: Callable[[int, int], None] | None = None,
     ) -> Tensor:
         """As promised. Work goes where it decides: every entry starts at the bound of the boxes alone (`boxed`), and is
-        sharpened only while it is larger than all that were sharpened before, so that the largest of all is sharp.
+        sharpened only while it is above `enough` and larger than all that were sharpened before, so that the largest
+        of all is sharp.
         """
         x, beta, seen, slack = viewed(x_attacked, threat, defence, beta)
         batch = cells(x, originals, threat)
@@ -67,7 +72,7 @@ class Lagrangian(InverseBound):
         result = beta.new_zeros(len(beta), len(every))
         for k, c in enumerate(every):
             result[:, k] = boxed(c, x.shape, defence, beta, seen)
-        floor, done = -torch.inf, 0
+        floor, done = enough - slack if enough else -torch.inf, 0
         groups = _groups(every)
         for group in sorted(groups, key=lambda g: -float(result[:, g].max())):
             left = (result[:, group].amax(1) > floor).nonzero()[:, 0]
@@ -84,6 +89,8 @@ class Lagrangian(InverseBound):
                 progress(done, len(every))
         for _ in range(self.rounds if every else 0):
             before = float(result.max())
+            if before + slack <= enough:
+                break
             at, k = divmod(int(result.argmax()), len(every))
             group = next(g for g in groups if k in g)
             some = _around(result.amax(1), beta, at, self.representatives)
@@ -119,12 +126,24 @@ def _around(worst: Tensor, beta: Tensor, at: int, count: int) -> Tensor:
 
 
 def _groups(every: list[Cell]) -> list[list[int]]:
-    """Numbers of cells, in runs of neighbours (at most RUN) if there is one parameter, otherwise one by one."""
+    """Numbers of cells in groups of neighbours, at most RUN, on one side of every grid line: where γ is no turn or a
+    shift by whole pixels, every pixel kinks, and boxes differ much between the sides.
+    """
     groups: list[list[int]] = []
     for k, c in enumerate(every):
-        joined = c.dim == 1 and groups and len(groups[-1]) < RUN and bool(every[k - 1].high == c.low)
-        if joined and float(c.low) != 0:  # at 0 every pixel kinks, and boxes differ much between the sides
-            groups[-1].append(k)
+        for group in groups:
+            if len(group) < RUN and any(_joined(every[j], c) for j in group):
+                group.append(k)
+                break
         else:
             groups.append([k])
     return groups
+
+
+def _joined(a: Cell, b: Cell) -> bool:
+    """Whether two cells share a face (with one parameter, an end) that is not on a grid line."""
+    touch = (a.high == b.low) | (b.high == a.low)
+    line = torch.where(a.high == b.low, a.high, a.low)
+    same = (a.low == b.low) & (a.high == b.high)
+    face = touch & (line != line.round())
+    return bool((face | same).all()) and int(face.sum()) == 1

@@ -59,13 +59,14 @@ class InverseBound(ABC):
         defence: Defence,
         beta: Tensor,
         *,
+        enough: float = 0.0,
         progress: Callable[[int, int], None] | None = None,
     ) -> Tensor:
         """[n,k]: for β_i and cell k an upper bound of sup{‖P T_β x' − P T_{β+γ} x‖₂ : γ in cell k, x consistent with
         x'}, float slack included (float64 of the bound, float32 of the deployed P T_β); -inf where the cell is proved
         impossible.
 
-        beta [n,d]; `progress` is told (done, all) from time to time.
+        beta [n,d]; bounds need not be sharper than `enough`; `progress` is told (done, all) from time to time.
         """
 
 
@@ -112,6 +113,7 @@ class IntervalInverse(InverseBound):
         defence: Defence,
         beta: Tensor,
         *,
+        enough: float = 0.0,
         progress: Callable[[int, int], None] | None = None,
     ) -> Tensor:
         """As promised, for every interpolation of the defender that does not jump.

@@ -63,6 +63,7 @@ class VolumeInverse(InverseBound):
         defence: Defence,
         beta: Tensor,
         *,
+        enough: float = 0.0,
         progress: Callable[[int, int], None] | None = None,
     ) -> Tensor:
         """As promised: e^β times the ℓ2 norm of the largest |x' − e^γ x| per sample, and the float32 slack."""

@@ -103,7 +103,7 @@ class Individual:
         if made.p_lower(centred) <= 0.5:
             return self._finished(made, f"class {label} does not surely win at this picture itself")
         for part, hull in groups:
-            window = self._window(label, part, hull, n)
+            window = self._window(made, part, hull, n)
             if window is None:
                 continue
             worst = max(made.error.E, window.E)
@@ -112,17 +112,28 @@ class Individual:
                 return self._finished(made, _why(made, window))
         return self._finished(made, "" if made.windows else self._outside())
 
-    def _window(self, label: int, originals: Originals, hull: Box, n: int) -> Window | None:
-        """E and votes around −γ_j; None if every cell of the window turned out to be impossible."""
-        test, center = self.test, tuple(-c for c in hull.center)
+    def _window(self, made: Certificate, originals: Originals, hull: Box, n: int) -> Window | None:
+        """E and votes around −γ_j; None if every cell of the window turned out to be impossible.
+
+        With two parameters and joint sampling the votes come first, and E is sharpened only until they are enough for
+        it: whatever they were, E is at least the largest of the true suprema.
+        """
+        test, center, label = self.test, tuple(-c for c in hull.center), made.label
         first = max(1, test.betas // 10) if test.merged else test.betas
-        V = self._errors(originals, hull, self.defence.draw_beta(first, self.generator, center))
+        enough = 0.0
+        voted = Window(hull.center, 0, n, self.alpha_votes, cell=hull)
+        if self.threat.box.dim > 1 and self.inner is None and not test.merged:
+            voted = replace(voted, k=self._vote(label, center, n, self.alpha_votes).k)
+            enough = self._enough(made.kappa(voted), hull)
+        V = self._errors(originals, hull, self.defence.draw_beta(first, self.generator, center), enough)
         if V is None:
             return None
         E = float(V.sort(descending=True).values[test.rank])
+        if enough:
+            return replace(voted, E=E)
         if not test.merged:
             k = 0 if math.isinf(E) else self._vote(label, center, n, self.alpha_votes, E).k
-            return Window(hull.center, k, n, self.alpha_votes, cell=hull, E=E)
+            return replace(voted, k=k, E=E)
         beta = self.defence.draw_beta(test.betas, self.generator, center)
         V = self._errors(originals, hull, beta)
         if V is None:
@@ -130,13 +141,23 @@ class Individual:
         k = self._merged_votes(label, beta, V, 1.02 * E)
         return Window(hull.center, k, test.betas, self.alpha_votes, cell=hull, E=1.02 * E)
 
-    def _errors(self, originals: Originals, hull: Box, beta: Tensor) -> Tensor | None:
+    def _enough(self, kappa: float | None, hull: Box) -> float:
+        """The error that κ forgives in a window: √(far² + E²/σ_δ²) < κ; inf if it forgives none, so that any bound will
+        do to say so.
+        """
+        ends = zip(hull.lower, hull.upper, self.defence.sigma_param, strict=True)
+        left = (kappa or 0.0) ** 2 - math.fsum(((hi - lo) / 2 / sigma) ** 2 for lo, hi, sigma in ends)
+        return self.defence.sigma_noise * math.sqrt(left) * (1 - 1e-6) if left > 0 else math.inf
+
+    def _errors(self, originals: Originals, hull: Box, beta: Tensor, enough: float = 0.0) -> Tensor | None:
         """V [n]: for each cell k of the window d_k² + U_k²/σ_δ² ≤ d² + V²/σ_δ², with d_k and d the largest
         ‖(γ−γ_j)/σ_γ‖ in the cell and in the hull and U_k the bound of the error: cells near the centre may err more.
         Nested: V = max U_k. None if no cell is possible; a cell that is impossible for one β is so for all.
         """
         start = time.perf_counter()
-        U = self.inverse.errors(self.x, originals, self.threat, self.defence, beta, progress=self.progress)
+        U = self.inverse.errors(
+            self.x, originals, self.threat, self.defence, beta, enough=enough, progress=self.progress
+        )
         self.analysis += time.perf_counter() - start
         if bool(U.isnan().any()):
             raise ValueError("the error analysis returned NaN")
