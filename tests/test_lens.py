@@ -106,7 +106,7 @@ def test_lambda_by_nodes_holds(name: str, kernel: str, monkeypatch: pytest.Monke
     beta = 0.02 * torch.rand(60, threat.box.dim, dtype=torch.float64, generator=g)
     v = view(c, x.shape, d, beta)
     metric = tuned([c], v, 3)
-    proved = proved_lambda([c], metric, eye, beta)[:, 0]
+    proved = proved_lambda([c], metric, [eye], beta)[:, 0]
     nodes = inverse_lambda._grid((beta + low)[None], eye.stride)[0]
     assert len(nodes) < 60 and bool(proved.isfinite().all())
     a, seen = c.dense(), v.dense()
@@ -120,6 +120,20 @@ def test_lambda_by_nodes_holds(name: str, kernel: str, monkeypatch: pytest.Monke
         largest = torch.maximum(largest, value)
     assert bool((largest <= proved).all())
     monkeypatch.setattr(inverse_lambda, "_weighed", lambda above, diagonal: above.new_zeros(len(above)))
-    bare = proved_lambda([c], metric, eye, beta)[:, 0]  # without what lies between the nodes
+    bare = proved_lambda([c], metric, [eye], beta)[:, 0]  # without what lies between the nodes
     assert bool((bare < proved).all()) and bool((bare / largest - 1 < 0.2).all())
     assert math.isfinite(float(bare.max()))
+
+
+def test_a_finer_lens_is_taken_where_the_tail_costs_much() -> None:
+    d, fine = eye_of("rotation", "bicubic")
+    coarse = lens(d, fine.height, fine.width, CPU, 0.3)
+    g = torch.Generator().manual_seed(4)
+    threat, x = Threat.surface("rotation", 20), torch.rand(1, 9, 9, dtype=torch.float64, generator=g)
+    low = torch.full((1, 1), 0.1, dtype=torch.float64)
+    originals = Originals(low, low + 0.003, torch.zeros_like(x)[None], torch.ones_like(x)[None], 1, 0.0)
+    c = cells(threat.attacked(x, low)[0], originals, threat).pick(0)
+    beta = 0.02 * torch.rand(5, 1, dtype=torch.float64, generator=g)
+    metric = tuned([c], view(c, x.shape, d, beta), 3)
+    loose, sharp, both = (proved_lambda([c], metric, e, beta) for e in ([coarse], [fine], [coarse, fine]))
+    assert bool((sharp < 0.9 * loose).all()) and torch.equal(both, sharp)

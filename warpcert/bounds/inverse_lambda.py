@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,10 +15,12 @@ from warpcert.bounds.lens import Lens, norm
 __all__ = ["inverse_above", "proved_lambda"]
 
 SIZE = 2**24  # entries of F T_θ at once
-NODES = 160  # more are not worth their time: the stride grows instead
+NODES = 256  # more are not worth their time: the stride grows instead
+SOME = 16  # of the β's, one in so many decides about the nodes
+SHARE = 0.01  # of √λ: what the tail and the remainder between nodes may cost, if finer ones can be had
 
 
-def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor) -> Tensor:
+def proved_lambda(group: list[Cell], metric: Metric, eyes: Sequence[Lens], beta: Tensor) -> Tensor:
     """λ [b,g] with ‖C_t e‖² ≤ λ eᵀH_t e for every e and t, in each of the g cells; inf where none was proved.
 
     It is proved at the corners: λH̃_c ⪰ C_cᵀC_c. Then with H_t ⪰ Σ w_c H̃_c (`lowered`), H̃_c ≻ 0 and the convexity of
@@ -30,7 +34,8 @@ def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor) ->
         √λ = Σ w_i √(‖F T_i G (F T_i)ᵀ‖₂ + tail·σ) + √σ_R ,      σ ≥ ‖Δ^½ G Δ^½‖₂ .
 
     The nodes are a grid in θ with multilinear weights, so that R is of second order in its stride; they serve all β
-    and all corners. If there are fewer β than nodes, every θ is its own node.
+    and all corners. If there are fewer β than nodes, every θ is its own node. Of the lenses, from coarse to fine, and
+    of the strides the first is taken that costs little.
     """
     places = shared_corners(group)
     inverses = [inverse_above(metric.lowered(group, at)) for at in places]
@@ -39,11 +44,18 @@ def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor) ->
     above = torch.stack([g for g in inverses if g is not None])  # [c,N,N]
     ends = torch.stack([corners(beta + group[at[0][0]].low, beta + group[at[0][0]].high) for at in places])
     theta = torch.stack([e[:, at[0][1]] for e, at in zip(ends, places, strict=True)])  # [c,b,d], of ends [c,b,2^d,d]
-    stride = eye.stride
-    nodes, which, weight = _grid(theta, stride)
-    while len(nodes) > NODES and len(beta) > NODES:
-        stride *= 1.25
-        nodes, which, weight = _grid(theta, stride)
+    eye, size = _chosen(eyes, theta[0, :1], above[:1])
+    member = _members(theta.shape[2]).to(theta)[[at[0][1] for at in places]]  # [c,2^d]
+
+    def remainder(terms: Tensor, weight: Tensor, every: int = 1) -> Tensor:
+        """√σ_R [c], for all or some of the β."""
+        kept, terms, weight = ends[:, ::every], terms[:, ::every], weight[:, ::every]
+        coefficient = torch.cat((member[:, None].expand(*kept.shape[:3]), -weight), 2)
+        rest = eye.spread(torch.cat((kept, terms), 2).flatten(0, 1), coefficient.flatten(0, 1))
+        return _weighed(above, rest).sqrt()
+
+    close = lambda terms, weight: float(remainder(terms, weight, SOME).max()) < SHARE * size  # noqa: E731
+    nodes, which, weight = _laid(theta, eye.stride, close)
     if len(nodes) < len(beta):
         at_nodes = _root(eye, nodes, above).gather(1, which.flatten(1)).reshape(which.shape)
         root, terms = (at_nodes * weight).sum(2), nodes[which]
@@ -51,10 +63,7 @@ def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor) ->
         root = torch.stack([_root(eye, t, g[None])[0] for t, g in zip(theta, above, strict=True)])
         terms, weight = theta[:, :, None], torch.ones_like(theta[..., :1])
     if theta.shape[2] > 1 or terms.shape[2] > 1:
-        member = _members(theta.shape[2]).to(theta)[[at[0][1] for at in places]]  # [c,2^d]
-        coefficient = torch.cat((member[:, None].expand(*ends.shape[:3]), -weight), 2)
-        rest = eye.spread(torch.cat((ends, terms), 2).flatten(0, 1), coefficient.flatten(0, 1))
-        root = root + _weighed(above, rest).sqrt()[:, None]
+        root = root + remainder(terms, weight)[:, None]
     square = root.square() * (1 + 1e-9)
     own = [[c for c, at in enumerate(places) if any(k == cell for cell, _ in at)] for k in range(len(group))]
     return torch.stack([square[chosen].amax(0) for chosen in own], 1)
@@ -88,6 +97,21 @@ def inverse_above(h: Tensor) -> Tensor | None:
     return above
 
 
+def _laid(theta: Tensor, stride: float, close: Callable[[Tensor, Tensor], bool]) -> tuple[Tensor, Tensor, Tensor]:
+    """A `_grid` of this stride, or (one parameter) of half of it, and so on, until it is close enough or of many nodes;
+    of a larger one if these are too many.
+    """
+    nodes, which, weight = _grid(theta, stride)
+    most = min(NODES, theta.shape[1])
+    while theta.shape[2] == 1 and 2 * len(nodes) < most and not close(nodes[which], weight):
+        stride /= 2
+        nodes, which, weight = _grid(theta, stride)
+    while len(nodes) > NODES < theta.shape[1]:
+        stride *= 1.25
+        nodes, which, weight = _grid(theta, stride)
+    return nodes, which, weight
+
+
 def _grid(theta: Tensor, stride: float) -> tuple[Tensor, Tensor, Tensor]:
     """Nodes [n,d] around all θ [c,b,d], the numbers of those around each [c,b,2^d], and their multilinear weights."""
     dim = theta.shape[2]
@@ -108,14 +132,29 @@ def _members(dim: int) -> Tensor:
     return members
 
 
+def _chosen(eyes: Sequence[Lens], theta: Tensor, above: Tensor) -> tuple[Lens, float]:
+    """The first lens whose tail costs little at this θ [1,d], or the last; and √λ there, about."""
+    for eye in eyes:
+        root, rest = _root(eye, theta, above), _dimmed(eye, theta, above)[1]
+        size = float(root)
+        if float(rest) < 2 * SHARE * size**2:
+            break
+    return eye, size
+
+
+def _dimmed(eye: Lens, nodes: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
+    """Which pixels T_θ reads, as Δ [N] > 0, and what of them may pass beside F: tail·σ [c]."""
+    spread = eye.spread(nodes[:, None], torch.ones_like(nodes[:, :1]))
+    return spread, eye.tail * _weighed(above, spread)
+
+
 def _root(eye: Lens, nodes: Tensor, above: Tensor) -> Tensor:
     """[c,n]: r ≥ ‖P T_θ e‖ / √(eᵀHe) for all e, at the nodes θ [n,d], where above = G ⪰ H^{-1} [c,N,N].
 
     *Rounding.* K = F T_θ errs by less than 16e-14 per entry (F ≤ 1, column sums of |T_θ| below 16), so ‖K H^{-½}‖ by
     less than that times √r Σ_j √G_jj over the pixels that T_θ reads; KGKᵀ by 4Nu times the square of |K|√diag G.
     """
-    spread = eye.spread(nodes[:, None], torch.ones_like(nodes[:, :1]))
-    rest = eye.tail * _weighed(above, spread)
+    spread, rest = _dimmed(eye, nodes, above)
     read = spread > 0
     above = above[:, read][:, :, read]
     wide = above.diagonal(dim1=1, dim2=2).sqrt()  # [c,·]: |G_ij| ≤ √(G_ii G_jj)

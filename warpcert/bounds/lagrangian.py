@@ -14,7 +14,7 @@ from warpcert.bounds.inverse_lambda import proved_lambda
 from warpcert.bounds.inverse_metric import tuned
 from warpcert.bounds.inverse_search import search_originals
 from warpcert.bounds.lagrangian_bound import estimate, lagrangian_bound
-from warpcert.bounds.lens import lens
+from warpcert.bounds.lens import TAILS, lens
 from warpcert.bounds.originals import InverseBound, Originals
 from warpcert.threat import Defence, Threat
 
@@ -108,7 +108,8 @@ class Lagrangian(InverseBound):
         picked = beta[order[some.to(order.device)]]
         metric = tuned(group, view(group[len(group) // 2], shape, defence, picked), self.steps)
         known = [estimate(c, metric) for c in group]
-        proved = proved_lambda(group, metric, lens(defence, shape[1], shape[2], beta.device), beta)
+        eyes = [lens(defence, shape[1], shape[2], beta.device, cut) for cut in TAILS]
+        proved = proved_lambda(group, metric, eyes, beta)
         out = []
         size = max(1, self.memory // (group[0].pixels * 8 * 1024))
         for part, u, bound in zip(*(torch.split(t, size) for t in (beta, seen, proved)), strict=True):

@@ -14,9 +14,9 @@ from warpcert.threat import Defence
 from warpcert.transforms import Preprocess, Rotation, SpatialTransform
 from warpcert.transforms.kernels import Kernel, kernel
 
-__all__ = ["Lens", "lens", "norm"]
+__all__ = ["TAILS", "Lens", "lens", "norm"]
 
-TAIL = 2e-4  # of ‖P‖²: directions that P dims more than that are bounded together
+TAILS = (2e-4, 1e-6)  # of ‖P‖²: directions that P dims more than that are bounded together; coarse, fine
 STRIDE = 0.07  # px between the nodes of θ
 ENTRY = 1e-13  # of the weights of T_θ in float64, source points off by 1e-14 px
 POWERS = 4  # squarings in `norm`
@@ -111,16 +111,18 @@ class Lens:
         return share.new_zeros(count, self.height * self.width).scatter_add_(1, index.flatten(1), share).amax(0)
 
 
-def lens(defence: Defence, height: int, width: int, device: torch.device) -> Lens:
-    """The `Lens` of this defence."""
+def lens(defence: Defence, height: int, width: int, device: torch.device, cut: float = TAILS[0]) -> Lens:
+    """The `Lens` of this defence that bounds together what P dims to less than `cut`."""
     transform = defence.transform
     assert isinstance(transform, SpatialTransform)
-    mask, blur, factor, tail = _low_pass(defence.preprocess, height, width, device)
+    mask, blur, factor, tail = _low_pass(defence.preprocess, height, width, device, cut)
     return Lens(transform, kernel(defence.interpolation), height, width, mask, blur, factor, tail)
 
 
 @lru_cache(maxsize=8)
-def _low_pass(p: Preprocess, height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, float]:
+def _low_pass(
+    p: Preprocess, height: int, width: int, device: torch.device, cut: float
+) -> tuple[Tensor, Tensor, Tensor, float]:
     """mask, P, F and tail: F is made of the leading eigenvectors, but nobody relies on that: tail ≥ ‖P² − FᵀF‖₂ is
     computed for the F at hand, with 1e-12 for the rounding of both products.
     """
@@ -128,7 +130,7 @@ def _low_pass(p: Preprocess, height: int, width: int, device: torch.device) -> t
     blur = p.matrix(height, width)[mask][:, mask]
     square = blur @ blur
     value, vector = torch.linalg.eigh(square)
-    kept = value > TAIL * value[-1]
+    kept = value > cut * value[-1]
     factor = (vector[:, kept] * value[kept].sqrt()).mT.contiguous()
     tail = float(norm(square - factor.mT @ factor)) + 1e-12
     return mask.to(device), blur.to(device), factor.to(device), tail
