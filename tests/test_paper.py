@@ -18,7 +18,8 @@ from warpcert.lab.desk import Desk, Missing, Model
 from warpcert.lab.experiment import Experiment, Size, run
 from warpcert.lab.experiments import EXPERIMENTS
 from warpcert.lab.experiments_efficiency import Bounding
-from warpcert.lab.experiments_heuristic import HEURISTIC, VIOLATIONS
+from warpcert.lab.experiments_heuristic import HEURISTIC
+from warpcert.lab.experiments_violations import VIOLATIONS
 from warpcert.lab.journal import Journal, read_journal
 from warpcert.lab.published import PUBLISHED, REMARKS
 from warpcert.lab.store import verify
