@@ -85,7 +85,9 @@ def test_the_page_says_what_the_folders_say(results: Path, page: Path) -> None:
         for row in parse(list(read_records(results / folder))):
             sentence = str(row.certificate).replace("'", "&#39;")
             assert sentence in text
-    assert "0.1235" in text and "paper 0.9" in text and "smaller on purpose" in text
+    assert "0.1235" in text and text.count("smaller on purpose") == 1
+    beside = re.search(r'<table class="beside">.*?</table>', text, re.S)
+    assert beside and re.search(r"share.*0\.9<small>Table 1.*0\.1235.*smaller on purpose", beside[0], re.S)
     assert "quick: fewer images" in text and "warpcert paper violations --quick" in text
 
 

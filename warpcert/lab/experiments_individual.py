@@ -103,7 +103,7 @@ INDIVIDUAL = Experiment(
                    ("mnist-rotation-individual", "mnist-rotation"), "rotation", 10),
         Individual("mnist-rotation-lagrangian", "MNIST, rotation ±10°, Lagrangian inverse", "mnist500", "mnist",
                    ("mnist-rotation-individual", "mnist-rotation"), "rotation", 10, "lagrangian",
-                   quick=Size(4, n=6000, betas=60)),
+                   quick=Size(2, n=6000, betas=60)),
         Individual("mnist-translation", "MNIST, translation ±1 px, interval inverse", "mnist500", "mnist",
                    ("mnist-translation-individual", "mnist-translation", "mnist-rotation"), "translation", 1,
                    sigma=1.5, noise=0.15, quick=Size(2, n=4000, betas=60)),

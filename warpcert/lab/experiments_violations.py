@@ -51,7 +51,7 @@ class Violations(Row):
 
         def one(index: int) -> dict[str, Any]:
             x = source.image(index)
-            sampling = Sampling(n=size.n, seed=seed_for(0, index))
+            sampling = Sampling(n=size.n, n0=min(100, size.n), seed=seed_for(0, index))
             base = methods.base_spt(model.classifier, x, defence, threat, sampling)
             r = None if base.abstains else base.whitened_radius(base.windows[0])
             if r is None:
@@ -113,7 +113,8 @@ def _violations(data: str, title: str, transform: str, sigma: float, kinds: str,
     return tuple(rows[kind] for kind in kinds)
 
 
-SMALL = Size(4, n=100, gammas=4)
+SMALL = Size(6, n=100, gammas=5)
+TINY = Size(2, n=60, gammas=3)
 
 VIOLATIONS = Experiment(
     name="violations",
@@ -126,12 +127,12 @@ VIOLATIONS = Experiment(
         *_violations("mnist500", "MNIST", "translation", 4, "pvc", Violations.quick),
         *_violations("fashion-mnist", "Fashion-MNIST", "rotation", 30, "pvc", SMALL),
         *_violations("fashion-mnist", "Fashion-MNIST", "translation", 4, "pc", SMALL),
-        *_violations("cifar10", "CIFAR-10", "rotation", 30, "pvc", SMALL),
-        *_violations("cifar10", "CIFAR-10", "translation", 4, "pc", SMALL),
+        *_violations("cifar10", "CIFAR-10", "rotation", 30, "pvc", TINY),
+        *_violations("cifar10", "CIFAR-10", "translation", 4, "pc", TINY),
         *_violations("gtsrb", "GTSRB", "rotation", 30, "pvc", SMALL),
         *_violations("gtsrb", "GTSRB", "translation", 4, "pc", SMALL),
-        *_violations(IMAGENET, "ImageNet 224×224", "rotation", 30, "p", Size(2, n=60, gammas=2)),
-        *_violations(IMAGENET, "ImageNet 224×224", "translation", 20, "p", Size(2, n=60, gammas=2)),
+        *_violations(IMAGENET, "ImageNet 224×224", "rotation", 30, "p", Size(2, n=40, gammas=2)),
+        *_violations(IMAGENET, "ImageNet 224×224", "translation", 20, "p", Size(2, n=40, gammas=2)),
     ),
     notes=(
         "A γ counts as a violation only if a binomial test at 10⁻⁴ shows another class ahead.",

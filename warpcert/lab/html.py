@@ -16,6 +16,7 @@ from warpcert.lab import svg
 from warpcert.lab.cards import ATTACKED, STATUS, Card, card, cell, duration, grouped, image
 from warpcert.lab.report import held
 from warpcert.lab.results import Paper, Results, RunFolder
+from warpcert.lab.table import Cell, Cited, Table
 from warpcert.transforms import SpatialTransform
 from warpcert.version import __version__
 
@@ -23,6 +24,7 @@ __all__ = ["LARGEST", "render"]
 
 DEEP = 12  # images of a run whose possible originals are shown
 LARGEST = 10 * 2**20  # bytes that a report may have
+COUNTS = ("images", "attacked images", "sounds")  # columns that say how much was measured, not what
 CSS = {Kind.PROVED: "proved", Kind.WITH_CONFIDENCE: "confidence", Kind.HEURISTIC: "heuristic"}
 
 
@@ -48,7 +50,7 @@ def render(found: Results, most: int = 60) -> str:
     environment = Environment(
         loader=PackageLoader("warpcert.lab"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"cell": cell, "percent": percent, "duration": duration}
+    environment.filters |= {"cell": cell, "percent": percent, "duration": duration, "compared": compared}
     views = [
         View(
             run,
@@ -82,6 +84,17 @@ def render(found: Results, most: int = 60) -> str:
     if len(page.encode()) > LARGEST:
         raise ValueError(f"the report would have {len(page.encode()) >> 20} MiB; report fewer folders at once")
     return page
+
+
+def compared(table: Table) -> dict[int, list[tuple[str, Cited, Cell]]]:
+    """By the place of a row, what is published of it: (quantity, published, ours). Rows of which only counts are
+    published are left out.
+    """
+    pairs = {
+        place: [(column, known, ours) for column, known, ours in zip(table.columns, cited, row, strict=True) if known]
+        for place, (cited, row) in enumerate(zip(table.published, table.rows, strict=True))
+    }
+    return {place: lines for place, lines in pairs.items() if any(column not in COUNTS for column, _, _ in lines)}
 
 
 def percent(share: float) -> str:
