@@ -153,7 +153,7 @@ def possible(x_attacked: Tensor, threat: Threat) -> tuple[Tensor, Tensor] | None
     The join over the cells of γ that are not excluded: γ lies in one of them, and x in its intervals.
     """
     bilinear = isinstance(threat.transform, SpatialTransform) and threat.interpolation == "bilinear"
-    if not bilinear or threat.box.dim != 1 or x_attacked.numel() > ROOM or threat.box.lower == threat.box.upper:
+    if not bilinear or x_attacked.numel() > ROOM or threat.box.lower == threat.box.upper:
         return None
     found = IntervalInverse(refinements=3, most=64).survivors(x_attacked, threat)
     return (found.lower.amin(0), found.upper.amax(0)) if len(found.low) else None

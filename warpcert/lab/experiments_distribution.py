@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,14 +54,15 @@ def accuracy_cells(rows: Sequence[report.Row]) -> dict[str, Cell]:
 
 
 def _radius(row: report.Row) -> float:
-    """The certified radius in surface units: of a wrong answer or none −1. Of one window the theorem's r, of several
-    the largest ±γ."""
+    """The certified radius in surface units: of a wrong answer or none −1. Of one window the theorem's r, up to the
+    farthest corner of Γ (E says nothing beyond it); of several the largest ±γ.
+    """
     c = row.certificate
     if c.abstains or c.label != row.label:
         return -1.0
     if len(c.windows) == 1:
-        r = c.whitened_radius(c.windows[0])
-        return -1.0 if r is None else c.threat.transform.surface(r * min(c.defence.sigma_param))
+        r, corner = c.whitened_radius(c.windows[0]), math.hypot(*c.threat.box.upper)
+        return -1.0 if r is None else c.threat.transform.surface(min(r * min(c.defence.sigma_param), corner))
     return -1.0 if c.reach is None else c.threat.transform.surface(c.reach.upper[0])
 
 
@@ -132,7 +134,7 @@ COLUMNS = (
 )  # fmt: skip
 NOTES = (
     "Certified accuracy: answered correctly and certified on the whole range, α = 0.01 per certificate, E proved "
-    "('#': sampled, heuristic). r: percentiles of the certified radius, wrong answers count as 0.",
+    "('#': sampled, heuristic). r: percentiles of the certified radius within Γ, wrong answers count as 0.",
     "The attacker's picture is rounded to 8 bits. The paper's samplers, one window and bilinear defender are not "
     "repeated: E, windows and joint sampling are ours.",
 )

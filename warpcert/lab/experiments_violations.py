@@ -41,7 +41,7 @@ class Violations(Row):
     vignette: str = ""
     composed: bool = False
     full: Size = Size(100, n=2000, gammas=100)
-    quick: Size = Size(15, n=300, gammas=15)
+    quick: Size = Size(10, n=200, gammas=10)
 
     def work(self, desk: Desk, folder: Path) -> Work:
         source, model, size = source_of(desk, self.data), model_of(desk, self.models), self.size(desk)
