@@ -97,6 +97,7 @@ REMARKS: dict[tuple[str, str], str] = {
         "inverse is ours."
     ),
     ("individual", "mnist-translation"): f"{_MNIST} Published for r ≥ 1, but Γ = ±1 px on both axes needs r > √2.",
+    ("individual", "mnist-translation-lagrangian"): "The Lagrangian inverse is ours.",
     ("bicubic", "mnist-bilinear"): f"{_MNIST} 0.45 · 1.97 = 0.89.",
     ("bicubic", "mnist-bicubic"): f"{_MNIST} 0.5 · 1.97 = 0.99; published by sampling.",
     ("bicubic", "cifar10-bilinear"): f"{_CIFAR} 0.55 · 2.45 = 1.35.",
