@@ -22,7 +22,7 @@ from warpcert.lab.desk import Desk, Model
 from warpcert.lab.experiment import Experiment, Row, Size, Work, certified
 from warpcert.lab.experiments_error import PAPER_P
 from warpcert.lab.pictures import EFFICIENTNET, IMAGENET, model_of, pictures_of
-from warpcert.lab.table import Cell
+from warpcert.lab.table import Cell, quarters
 from warpcert.smoothing.run import Sampling
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Preprocess
@@ -39,7 +39,7 @@ def accuracy_cells(rows: Sequence[report.Row]) -> dict[str, Cell]:
     t, top = first.threat.transform, first.threat.box.upper[0]
     cells: dict[str, Cell] = {"images": len(rows), "E": median(r.certificate.error.E for r in rows)}
     cells["ρ"] = max(r.certificate.error.rho for r in rows)
-    radii = sorted(_radius(r) for r in rows)
+    radii = [_radius(r) for r in rows]
     if t.name == "translation":
         cells |= {name: fmean(r > level for r in radii) for name, level in RADII}
     else:
@@ -48,8 +48,7 @@ def accuracy_cells(rows: Sequence[report.Row]) -> dict[str, Cell]:
             box = first.threat.box.scaled(min(1.0, t.internal(level) / top))
             share = fmean(r.certificate.label == r.label and r.certificate.covers(box) for r in rows)
             cells[f"±{level}{'' if t.unit == '°' else ' '}{t.unit}"] = share
-    quarters = [max(0.0, radii[min(len(radii) - 1, len(radii) * k // 4)]) for k in (1, 2, 3)]
-    cells["r: 25, 50, 75 %"] = ", ".join(f"{q:.3g}" for q in quarters)
+    cells["r: 25, 50, 75 %"] = quarters(radii)
     return cells | {"seconds per image": fmean(r.certificate.seconds for r in rows)}
 
 
@@ -158,7 +157,7 @@ DISTRIBUTION_D = Experiment(
         Dist("mnist-rotation", "MNIST, rotation, Γ = ±30°", "dist-d", "mnist500", "mnist",
              ("mnist-rotation-calibrated", "mnist-rotation"), "rotation", 30, full=D_FULL, quick=D_QUICK),
         Dist("cifar10-rotation", "CIFAR-10, rotation, Γ = ±30°", "dist-d", "cifar10", "cifar10", ("cifar-rotation",),
-             "rotation", 30, full=D_FULL, quick=Size(4, n=2000, estimate=4, test=12, rho=0.1)),
+             "rotation", 30, full=D_FULL, quick=Size(2, n=2000, estimate=2, test=6, rho=0.2)),
         replace(TRANSLATED, method="dist-d", full=D_FULL, quick=Size(6, n=6000, estimate=4, test=16, rho=0.1)),
         replace(PHOTOGRAPHS, method="dist-d", full=Size(50, n=1000, estimate=50, test=100, rho=0.01),
                 quick=Size(2, n=100, estimate=1, test=5, rho=0.4)),
@@ -178,9 +177,9 @@ DISTRIBUTION_X = Experiment(
              "rotation", 50),
         replace(TRANSLATED, method="dist-x", quick=Size(6, n=6000, betas=200)),
         Dist("cifar10-rotation-30", "CIFAR-10, rotation, Γ = ±30°", "dist-x", "cifar10", "cifar10",
-             ("cifar-rotation",), "rotation", 30, quick=Size(4, n=2000, betas=100)),
+             ("cifar-rotation",), "rotation", 30, quick=Size(2, n=2000, betas=60)),
         Dist("cifar10-rotation-10", "CIFAR-10, rotation, Γ = ±10°", "dist-x", "cifar10", "cifar10",
-             ("cifar-rotation",), "rotation", 10, quick=Size(4, n=2000, betas=100)),
+             ("cifar-rotation",), "rotation", 10, quick=Size(2, n=2000, betas=60)),
         replace(PHOTOGRAPHS, method="dist-x", full=Size(50, n=1000, betas=640), quick=Size(2, n=100, betas=20)),
     ),
     notes=NOTES,

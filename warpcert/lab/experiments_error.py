@@ -76,10 +76,10 @@ class Interpolated(Row):
     train: str
     attacker: str
     defender: str
+    quick: Size
     gamma: float = 30
     sigma: float = 30
     full: Size = Size(0, estimate=100, test=700, rho=0.01)
-    quick: Size = Size(0, estimate=6, test=14, rho=0.1)
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, size = desk.dataset(self.data), self.size(desk)
@@ -92,14 +92,17 @@ class Interpolated(Row):
         return {"images": size.estimate + made.images, "E": made.E, "ρ": made.rho, "q_E": made.q_E}
 
 
-def _interpolated(data: str, title: str, train: str) -> tuple[Row, ...]:
+def _interpolated(data: str, title: str, train: str, quick: Size) -> tuple[Row, ...]:
     key = data.removesuffix("500")
-    return (
-        Interpolated(f"{key}-bilinear", f"{title}, bilinear", data, train, "bilinear", "bilinear"),
-        Interpolated(f"{key}-bicubic", f"{title}, bicubic", data, train, "bicubic", "bicubic"),
-        Interpolated(f"{key}-defender", f"{title}, bilinear attacker, bicubic defender", data, train, "bilinear",
-                     "bicubic"),
-    )  # fmt: skip
+    cases = (
+        ("bilinear", "bilinear", "bilinear", "bilinear"),
+        ("bicubic", "bicubic", "bicubic", "bicubic"),
+        ("defender", "bilinear attacker, bicubic defender", "bilinear", "bicubic"),
+    )
+    return tuple(
+        Interpolated(f"{key}-{name}", f"{title}, {words}", data, train, attacker, defender, quick=quick)
+        for name, words, attacker, defender in cases
+    )
 
 
 BICUBIC = Experiment(
@@ -109,8 +112,8 @@ BICUBIC = Experiment(
     minutes=2,
     columns=("images", "E", "ρ", "q_E"),
     rows=(
-        *_interpolated("mnist500", "MNIST", "mnist"),
-        *_interpolated("cifar10", "CIFAR-10", "cifar10"),
+        *_interpolated("mnist500", "MNIST", "mnist", Size(0, estimate=6, test=14, rho=0.1)),
+        *_interpolated("cifar10", "CIFAR-10", "cifar10", Size(0, estimate=1, test=3, rho=0.3)),
         SampledError("imagenet-bilinear", "ImageNet, short side 512, bilinear, E sampled #", "bilinear"),
         SampledError("imagenet-bicubic", "ImageNet, short side 512, bicubic, E sampled #", "bicubic"),
     ),

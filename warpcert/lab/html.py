@@ -24,7 +24,7 @@ __all__ = ["LARGEST", "render"]
 
 DEEP = 12  # images of a run whose possible originals are shown
 LARGEST = 10 * 2**20  # bytes that a report may have
-COUNTS = ("images", "attacked images", "sounds")  # columns that say how much was measured, not what
+COUNTS = ("images", "attacked images", "sounds", "γ tried")  # columns that say how much was measured, not what
 CSS = {Kind.PROVED: "proved", Kind.WITH_CONFIDENCE: "confidence", Kind.HEURISTIC: "heuristic"}
 
 

@@ -21,6 +21,8 @@ def _used(images: int | str = "", E: float | str = "", rho: float | str = "", un
     return {column: Cited(value, COMMANDS) for column, value in given.items() if value != ""}
 
 
+TRIED = {"γ tried": Cited("up to 3000", COMMANDS)}  # 100 for each image with a radius
+
 PUBLISHED: dict[tuple[str, str], dict[str, Cited]] = {  # (experiment, row) → column → number
     **{
         ("heuristic", f"{data}-{transform}"): _used(1000)
@@ -28,12 +30,12 @@ PUBLISHED: dict[tuple[str, str], dict[str, Cited]] = {  # (experiment, row) → 
         for transform in ("rotation", "translation")
     },
     **{
-        ("violations", f"{data}-{kind}"): _used(30)
+        ("violations", f"{data}-{kind}"): _used(30) | TRIED
         for data in ("mnist", "fashion-mnist", "cifar10", "gtsrb")
         for kind in ("rotation", "rotation-vignette", "translation")
     },
-    ("violations", "imagenet-rotation"): _used(30),
-    ("violations", "imagenet-translation"): _used(30),
+    ("violations", "imagenet-rotation"): _used(30) | TRIED,
+    ("violations", "imagenet-translation"): _used(30) | TRIED,
     ("distribution-d", "mnist-rotation"): _used(1000, 0.45, 0.001) | {"±30°": Cited(0.85, PAPER)},
     ("distribution-d", "cifar10-rotation"): _used(1000, 0.55, 0.001) | {"±30°": Cited(0.25, PAPER)},
     ("distribution-d", "mnist-translation"): _used(100, 0.65, 0.001),
