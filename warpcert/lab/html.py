@@ -14,6 +14,7 @@ from markupsafe import Markup
 from warpcert.certificate import Kind
 from warpcert.lab import svg
 from warpcert.lab.cards import ATTACKED, STATUS, Card, card, cell, duration, grouped, image
+from warpcert.lab.experiments import EXPERIMENTS
 from warpcert.lab.report import held
 from warpcert.lab.results import Paper, Results, RunFolder
 from warpcert.lab.table import Cell, Cited, Table
@@ -64,7 +65,7 @@ def render(found: Results, most: int = 60) -> str:
     content = {
         "papers": [
             (p, _figures(p), [v for v in views if v.run in p.runs], _charts(p.runs, f"paper{n}-"))
-            for n, p in enumerate(found.papers)
+            for n, p in enumerate(sorted(found.papers, key=_place))
         ],
         "runs": views[: len(found.runs)],
         "views": views,
@@ -84,6 +85,11 @@ def render(found: Results, most: int = 60) -> str:
     if len(page.encode()) > LARGEST:
         raise ValueError(f"the report would have {len(page.encode()) >> 20} MiB; report fewer folders at once")
     return page
+
+
+def _place(paper: Paper) -> int:
+    """Experiments in the paper's order, others after them."""
+    return list(EXPERIMENTS).index(paper.table.name) if paper.table.name in EXPERIMENTS else len(EXPERIMENTS)
 
 
 def compared(table: Table) -> dict[int, list[tuple[str, Cited, Cell]]]:
