@@ -141,7 +141,7 @@ D_FULL = Size(500, n=10_000, estimate=100, test=700, rho=0.01)
 D_QUICK = Size(20, n=6000, estimate=15, test=60, rho=0.1)
 # The paper's setting at short side 512, where the noise is added here: f reduces the picture, and the noise with it.
 PHOTOGRAPHS = Dist("imagenet-rotation", "ImageNet, short side 512, Γ = ±30°, E sampled #", "", IMAGENET, "",
-                   (EFFICIENTNET,), "rotation", 30, sigma=30, noise=0.5, interpolation="bilinear",
+                   (EFFICIENTNET,), "rotation", 30, windows=1, sigma=30, noise=0.5, interpolation="bilinear",
                    preprocess=PAPER_P[IMAGENET], sampled=5)  # fmt: skip
 TRANSLATED = Dist("mnist-translation", "MNIST, translation, Γ = ±2 px", "", "mnist500", "mnist",
                   ("mnist-translation", "mnist-rotation"), "translation", 2, windows=1, sigma=1.5, noise=0.15,
