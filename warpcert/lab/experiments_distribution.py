@@ -174,7 +174,7 @@ DISTRIBUTION_X = Experiment(
     columns=tuple(c for c in COLUMNS if c != "q_E"),
     rows=(
         Dist("mnist-rotation", "MNIST, rotation, Γ = ±50°", "dist-x", "mnist500", "mnist", ("mnist-rotation",),
-             "rotation", 50),
+             "rotation", 50, quick=Size(8, n=6000, betas=200)),
         replace(TRANSLATED, method="dist-x", quick=Size(6, n=6000, betas=200)),
         Dist("cifar10-rotation-30", "CIFAR-10, rotation, Γ = ±30°", "dist-x", "cifar10", "cifar10",
              ("cifar-rotation",), "rotation", 30, quick=Size(2, n=2000, betas=60)),
