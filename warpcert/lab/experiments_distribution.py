@@ -138,7 +138,7 @@ NOTES = (
     "repeated: E, windows and joint sampling are ours.",
 )
 D_FULL = Size(500, n=10_000, estimate=100, test=700, rho=0.01)
-D_QUICK = Size(20, n=6000, estimate=15, test=60, rho=0.1)
+D_QUICK = Size(20, n=6000, estimate=8, test=40, rho=0.1)
 # The paper's setting at short side 512, where the noise is added here: f reduces the picture, and the noise with it.
 PHOTOGRAPHS = Dist("imagenet-rotation", "ImageNet, short side 512, Γ = ±30°, E sampled #", "", IMAGENET, "",
                    (EFFICIENTNET,), "rotation", 30, windows=1, sigma=30, noise=0.5, interpolation="bilinear",
