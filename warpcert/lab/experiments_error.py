@@ -112,7 +112,7 @@ BICUBIC = Experiment(
     minutes=2,
     columns=("images", "E", "ρ", "q_E"),
     rows=(
-        *_interpolated("mnist500", "MNIST", "mnist", Size(0, estimate=6, test=14, rho=0.1)),
+        *_interpolated("mnist500", "MNIST", "mnist", Size(0, estimate=3, test=7, rho=0.2)),
         *_interpolated("cifar10", "CIFAR-10", "cifar10", Size(0, estimate=1, test=3, rho=0.3)),
         SampledError("imagenet-bilinear", "ImageNet, short side 512, bilinear, E sampled #", "bilinear"),
         SampledError("imagenet-bicubic", "ImageNet, short side 512, bicubic, E sampled #", "bicubic"),
