@@ -86,7 +86,7 @@ REFINEMENT = Experiment(
     "of refinements.",
     minutes=0.5,
     columns=("images", "E", "mean width of boxes", "share of Γ left", "inverse, s", "errors, s"),
-    rows=tuple(Refinement(f"mnist-{k}", f"MNIST, {k} refinements", "mnist500", k) for k in (0, 1, 2, 5, 10)),
+    rows=tuple(Refinement(f"mnist-{k}", f"MNIST, refinements: {k}", "mnist500", k) for k in (0, 1, 2, 5, 10)),
     notes=("E: median over the images of the largest bound over β and surviving cells. Seconds per image.",),
 )
 
