@@ -20,7 +20,6 @@ from warpcert.lab import report
 from warpcert.lab.calibrating import calibrated, calibration_data
 from warpcert.lab.desk import Desk, Model
 from warpcert.lab.experiment import Experiment, Row, Size, Work, certified
-from warpcert.lab.experiments_error import PAPER_P
 from warpcert.lab.pictures import EFFICIENTNET, IMAGENET, model_of, pictures_of
 from warpcert.lab.table import Cell, quarters
 from warpcert.smoothing.run import Sampling
@@ -139,10 +138,11 @@ NOTES = (
 )
 D_FULL = Size(500, n=10_000, estimate=100, test=700, rho=0.01)
 D_QUICK = Size(20, n=6000, estimate=8, test=40, rho=0.1)
-# The paper's setting at short side 512, where the noise is added here: f reduces the picture, and the noise with it.
+# The paper blurs (σ 1, 5×5) after the reduction by 2; here P and noise come before it, so the blur is twice as wide,
+# and f reduces the picture, and the noise with it.
 PHOTOGRAPHS = Dist("imagenet-rotation", "ImageNet, short side 512, Γ = ±30°, E sampled #", "", IMAGENET, "",
                    (EFFICIENTNET,), "rotation", 30, windows=1, sigma=30, noise=0.5, interpolation="bilinear",
-                   preprocess=PAPER_P[IMAGENET], sampled=5)  # fmt: skip
+                   preprocess=Preprocess("circle", 4, 2.0, 11), sampled=5)  # fmt: skip
 TRANSLATED = Dist("mnist-translation", "MNIST, translation, Γ = ±2 px", "", "mnist500", "mnist",
                   ("mnist-translation", "mnist-rotation"), "translation", 2, windows=1, sigma=1.5, noise=0.15,
                   interpolation="bilinear", preprocess=Preprocess("circle", 1, 1.5, 7))  # fmt: skip

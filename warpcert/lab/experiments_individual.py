@@ -109,7 +109,7 @@ INDIVIDUAL = Experiment(
                    sigma=1.5, noise=0.15, quick=Size(2, n=4000, betas=60)),
         Individual("mnist-translation-lagrangian", "MNIST, translation ±1 px, Lagrangian inverse", "mnist500", "mnist",
                    ("mnist-translation-individual", "mnist-translation", "mnist-rotation"), "translation", 1,
-                   "lagrangian", sigma=1.5, noise=0.15, quick=Size(2, n=4000, betas=60)),
+                   "lagrangian", sigma=1.5, noise=0.15, quick=Size(1, n=4000, betas=60)),
         Individual("cifar10-rotation", "CIFAR-10, rotation ±10°, Lagrangian inverse", "cifar10", "cifar10",
                    ("cifar-rotation-individual", "cifar-rotation"), "rotation", 10, "lagrangian",
                    quick=Size(1, n=4000, betas=40)),
