@@ -137,7 +137,7 @@ NOTES = (
     "repeated: E, windows and joint sampling are ours.",
 )
 D_FULL = Size(500, n=10_000, estimate=100, test=700, rho=0.01)
-D_QUICK = Size(20, n=6000, estimate=8, test=40, rho=0.1)
+D_QUICK = Size(12, n=6000, estimate=8, test=40, rho=0.1)
 # The paper blurs (σ 1, 5×5) after the reduction by 2; here P and noise come before it, so the blur is twice as wide,
 # and f reduces the picture, and the noise with it.
 PHOTOGRAPHS = Dist("imagenet-rotation", "ImageNet, short side 512, Γ = ±30°, E sampled #", "", IMAGENET, "",
