@@ -12,13 +12,16 @@ import pytest
 import torch
 from torch.nn.functional import avg_pool2d
 
+from warpcert import stats
 from warpcert.app.cli import main
 from warpcert.lab import experiments_individual
 from warpcert.lab.desk import Desk, Missing, Model
 from warpcert.lab.experiment import Experiment, Size, run
 from warpcert.lab.experiments import EXPERIMENTS
+from warpcert.lab.experiments_distribution import Dist
 from warpcert.lab.experiments_efficiency import Bounding
-from warpcert.lab.experiments_heuristic import HEURISTIC, VIOLATIONS
+from warpcert.lab.experiments_heuristic import HEURISTIC
+from warpcert.lab.experiments_violations import VIOLATIONS
 from warpcert.lab.journal import Journal, read_journal
 from warpcert.lab.published import PUBLISHED, REMARKS
 from warpcert.lab.store import verify
@@ -128,7 +131,7 @@ def test_a_killed_run_goes_on(tiny: None, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     list(run(_with(4), desk(whole), ""))
     own, other = (Table.read(p / "heuristic").rows[0] for p in (tmp_path, whole))
-    assert own[:5] == other[:5]  # all but the seconds
+    assert own[:6] == other[:6]  # all but the seconds
 
 
 def test_results_of_other_settings_are_refused(tiny: None, tmp_path: Path) -> None:
@@ -178,6 +181,16 @@ def test_rows_have_names_of_their_own_and_frozen_configurations() -> None:
                 row.name = "other"
             inverse = getattr(row, "inverse", "")
             assert not inverse or inverse in experiments_individual.INVERSES
+
+
+def test_every_size_can_certify() -> None:
+    """As many unanimous votes as a row takes show more than ½ + ρ in every window."""
+    for row in (r for name in ("distribution-d", "distribution-x") for r in EXPERIMENTS[name].rows):
+        assert isinstance(row, Dist)
+        windows = row.windows ** (2 if row.transform == "translation" else 1)
+        for size in (row.quick, row.full):
+            rho = size.rho if row.method == "dist-d" else stats.upper_bound(0, size.betas, 0.004)
+            assert size.n // windows >= stats.samples_needed(0.5 + rho, 0.004 / windows), row.name
 
 
 def test_a_table_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def _command(args: argparse.Namespace, name: str) -> str:
 
 
 def _list(out: Path) -> None:
-    listing = Printed("name", "what", "quick, two cores", "has run", title="warpcert paper NAME [--quick]")
+    listing = Printed("name", "what", "quick, CPU time", "has run", title="warpcert paper NAME [--quick]")
     for name, experiment in experiments.EXPERIMENTS.items():
         done = out / name / TABLE
         state = "no"
@@ -85,7 +85,7 @@ def _print(table: Table, folder: Path) -> None:
     """The table with a line per quantity: published, ours, and the number of the remark below it."""
     out = Console(highlight=False)
     title = f"{table.title} (QUICK)" if table.quick else table.title
-    printed = Printed("case", "quantity", "published", "ours", "remark", title=title, caption=table.command)
+    printed = Printed("case", "quantity", "published", "ours", "remark", title=title)
     remarks = list(dict.fromkeys(filter(None, table.remarks)))
     for row, cited, remark in zip(table.rows, table.published, table.remarks, strict=True):
         lines = [
@@ -99,6 +99,7 @@ def _print(table: Table, folder: Path) -> None:
             printed.add_row(str(row[0]) if first else "", *line, mark if first else "")
         printed.add_section()
     out.print(printed, markup=False)
+    out.print(table.command, markup=False, soft_wrap=True)
     for number, remark in enumerate(remarks, 1):
         out.print(f"({number}) {remark}", markup=False, soft_wrap=True)
     for note in table.notes:

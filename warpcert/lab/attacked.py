@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -26,11 +27,12 @@ CANDIDATES = 100  # worst of so many uniform γ, as in the paper
 
 
 def attacked_images(desk: Desk, dataset: Dataset, model: Model, threat: Threat, p: Callable[[Tensor], Tensor]) -> Any:
-    """index → x', the worst for f∘P of CANDIDATES uniform γ; always the same one."""
+    """index → x', the worst for f∘P of CANDIDATES uniform γ; always the same one, made once."""
 
     def plain(z: Tensor) -> Tensor:
         return model.classifier(p(z))  # type: ignore[no-any-return]
 
+    @cache
     def image(index: int) -> Tensor:
         x, label = desk.image(dataset, index), int(dataset.labels[index])
         draw = torch.Generator().manual_seed(seed_for(4, index))

@@ -23,15 +23,17 @@ FACTOR = 1.1  # E is this times the largest error seen
 
 
 def calibration_data(desk: Desk, test: Dataset, train: str, size: Size) -> Dataset:
-    """Pictures to calibrate on, none of them certified: of the training set, or the last ones of the test set."""
+    """Pictures to calibrate on, none of them certified: of the training set, or (if there is none, or the run is quick)
+    the last ones of the test set.
+    """
     wanted = size.estimate + size.test
-    if not desk.quick:
+    if train and not desk.quick:
         try:
             return desk.dataset(train, "train").part(0, wanted)
         except Missing:
             pass
     if len(test) < size.images + wanted:
-        raise Missing(f"{wanted} pictures to calibrate on: the {train} data (--data-root)")
+        raise Missing(f"{wanted} pictures to calibrate on, beyond those of {test.name}: give --data-root")
     return test.part(len(test) - wanted, len(test))
 
 

@@ -16,9 +16,9 @@ from warpcert.lab import svg
 from warpcert.lab.report import Row, held
 from warpcert.lab.results import RunFolder
 from warpcert.threat import Threat
-from warpcert.transforms import SpatialTransform
+from warpcert.transforms import SpatialTransform, Transform
 
-__all__ = ["ATTACKED", "STATUS", "Card", "Shown", "card", "cell", "duration", "grouped", "image", "possible"]
+__all__ = ["ATTACKED", "STATUS", "Card", "Shown", "card", "cell", "duration", "grouped", "image", "noun", "possible"]
 
 ATTACKED = ("attacked", *INDIVIDUAL)  # forms about a picture whose original is unseen
 ROOM = 2**12  # values of a picture whose possible originals are worth the time
@@ -79,6 +79,11 @@ def grouped(number: float) -> str:
     return f"{number:,.0f}".replace(",", "\u202f")
 
 
+def noun(transform: Transform) -> str:
+    """What it transforms."""
+    return "picture" if transform.item_dims == 3 else "sound"
+
+
 def card(run: RunFolder, row: Row, *, deep: bool) -> Card:
     """Everything about one image; the possible originals only if deep."""
     c = row.certificate
@@ -126,7 +131,7 @@ def _shown(run: RunFolder, row: Row, deep: bool) -> list[Shown]:
     if kept is None or place is None:
         return [Shown("certified range", svg.dial(c, None))]
     x = kept.tensor(kept.x, place)
-    attacked, caption = None, "attacked picture"
+    attacked, caption = None, f"attacked {noun(c.threat.transform)}"
     if kept.attacked is not None:
         attacked = kept.tensor(kept.attacked, place)
     elif c.form not in ATTACKED or row.index in run.attacks:
@@ -153,7 +158,7 @@ def possible(x_attacked: Tensor, threat: Threat) -> tuple[Tensor, Tensor] | None
     The join over the cells of γ that are not excluded: γ lies in one of them, and x in its intervals.
     """
     bilinear = isinstance(threat.transform, SpatialTransform) and threat.interpolation == "bilinear"
-    if not bilinear or threat.box.dim != 1 or x_attacked.numel() > ROOM or threat.box.lower == threat.box.upper:
+    if not bilinear or x_attacked.numel() > ROOM or threat.box.lower == threat.box.upper:
         return None
     found = IntervalInverse(refinements=3, most=64).survivors(x_attacked, threat)
     return (found.lower.amin(0), found.upper.amax(0)) if len(found.low) else None

@@ -80,7 +80,7 @@ class Experiment:
     name: str
     title: str
     what: str
-    minutes: float  # of the quick run on two cores
+    minutes: float  # of CPU time, the quick run with all data and models at hand
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ def run(experiment: Experiment, desk: Desk, command: str) -> Iterator[tuple[str,
         remarks.append(remark)
     figures = experiment.figures(desk, folder) if experiment.figures else []
     folder.mkdir(parents=True, exist_ok=True)
-    runs = sorted(str(p.parent.relative_to(folder)) for p in folder.rglob(CERTIFICATES))
+    runs = [str(p.parent.relative_to(folder)) for r in experiment.rows for p in _runs(folder / r.name)]
     table = Table(
         name=experiment.name,
         title=experiment.title,
@@ -177,6 +177,11 @@ def run(experiment: Experiment, desk: Desk, command: str) -> Iterator[tuple[str,
 QUICK = (
     "QUICK: fewer images and fewer samples than the full run; shares move by several per cent from sample to sample."
 )
+
+
+def _runs(folder: Path) -> list[Path]:
+    """The files of certificates below a row's folder."""
+    return sorted(folder.rglob(CERTIFICATES))
 
 
 def spent(folder: Path) -> float:

@@ -8,9 +8,10 @@ from warpcert.lab.experiments_audio import AUDIO
 from warpcert.lab.experiments_distribution import DISTRIBUTION_D, DISTRIBUTION_X
 from warpcert.lab.experiments_efficiency import EFFICIENCY
 from warpcert.lab.experiments_error import BICUBIC
-from warpcert.lab.experiments_heuristic import HEURISTIC, VIOLATIONS
+from warpcert.lab.experiments_heuristic import HEURISTIC
 from warpcert.lab.experiments_individual import INDIVIDUAL
 from warpcert.lab.experiments_inverse import INVERSE, REFINEMENT
+from warpcert.lab.experiments_violations import VIOLATIONS
 
 __all__ = ["EXPERIMENTS", "get"]
 

@@ -13,9 +13,11 @@ from markupsafe import Markup
 
 from warpcert.certificate import Kind
 from warpcert.lab import svg
-from warpcert.lab.cards import ATTACKED, STATUS, Card, card, cell, duration, grouped, image
+from warpcert.lab.cards import ATTACKED, STATUS, Card, card, cell, duration, grouped, image, noun
+from warpcert.lab.experiments import EXPERIMENTS
 from warpcert.lab.report import held
 from warpcert.lab.results import Paper, Results, RunFolder
+from warpcert.lab.table import Cell, Cited, Table
 from warpcert.transforms import SpatialTransform
 from warpcert.version import __version__
 
@@ -23,6 +25,7 @@ __all__ = ["LARGEST", "render"]
 
 DEEP = 12  # images of a run whose possible originals are shown
 LARGEST = 10 * 2**20  # bytes that a report may have
+COUNTS = ("images", "attacked images", "sounds", "γ tried")  # columns that say how much was measured, not what
 CSS = {Kind.PROVED: "proved", Kind.WITH_CONFIDENCE: "confidence", Kind.HEURISTIC: "heuristic"}
 
 
@@ -48,7 +51,7 @@ def render(found: Results, most: int = 60) -> str:
     environment = Environment(
         loader=PackageLoader("warpcert.lab"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"cell": cell, "percent": percent, "duration": duration}
+    environment.filters |= {"cell": cell, "percent": percent, "duration": duration, "compared": compared}
     views = [
         View(
             run,
@@ -62,7 +65,7 @@ def render(found: Results, most: int = 60) -> str:
     content = {
         "papers": [
             (p, _figures(p), [v for v in views if v.run in p.runs], _charts(p.runs, f"paper{n}-"))
-            for n, p in enumerate(found.papers)
+            for n, p in enumerate(sorted(found.papers, key=_place))
         ],
         "runs": views[: len(found.runs)],
         "views": views,
@@ -84,6 +87,22 @@ def render(found: Results, most: int = 60) -> str:
     return page
 
 
+def _place(paper: Paper) -> int:
+    """Experiments in the paper's order, others after them."""
+    return list(EXPERIMENTS).index(paper.table.name) if paper.table.name in EXPERIMENTS else len(EXPERIMENTS)
+
+
+def compared(table: Table) -> dict[int, list[tuple[str, Cited, Cell]]]:
+    """By the place of a row, what is published of it: (quantity, published, ours). Rows of which only counts are
+    published are left out.
+    """
+    pairs = {
+        place: [(column, known, ours) for column, known, ours in zip(table.columns, cited, row, strict=True) if known]
+        for place, (cited, row) in enumerate(zip(table.published, table.rows, strict=True))
+    }
+    return {place: lines for place, lines in pairs.items() if any(column not in COUNTS for column, _, _ in lines)}
+
+
 def percent(share: float) -> str:
     return f"{100 * share:.1f} %".replace(".0 %", " %")
 
@@ -94,22 +113,23 @@ def plain_words(run: RunFolder) -> str:
     t = first.threat.transform
     kept, span = sum(held(r) == 1 for r in run.rows), t.span(first.threat.box)
     sure = "expected" if s.kind is Kind.HEURISTIC else "certified"
-    start = f"For {kept} of {s.count} pictures from {run.config.get('data', '?')} the right answer is {sure}"
+    thing = noun(t)
+    start = f"For {kept} of {s.count} {thing}s from {run.config.get('data', '?')} the right answer is {sure}"
     if first.form in ATTACKED:
-        said = f"{start} to be the unseen original's too, whichever {t.noun} within {span} made the picture of it."
+        said = f"{start} to be the unseen original's too, whichever {t.noun} within {span} made the {thing} of it."
     else:
         said = f"{start} to stay under every {t.noun} within {span}."
     if s.kind is Kind.HEURISTIC:
         why = "the interpolation error is only sampled" if first.error.betas else "the interpolation error is left out"
         return f"{said} Heuristic: this may be false, for {why}."
     if s.kind is Kind.PROVED:
-        asked = "the plain classifier was asked about every picture that such an attacker can produce"
+        asked = f"the plain classifier was asked about every {thing} that such an attacker can produce"
         slow = "the plain classifier's answers change so slowly that pictures close together suffice"
         return f"{said} Proved: {slow if first.margins else asked}."
     said += f" Each certificate is false with probability at most {first.alpha:g}."
     if first.share:
         said += (
-            f" It is about pictures whose error is within E: a share of at least {first.share.share:.4g} of the data."
+            f" It is about {thing}s whose error is within E: a share of at least {first.share.share:.4g} of the data."
         )
     return said
 
@@ -121,21 +141,22 @@ def settings(run: RunFolder) -> list[tuple[str, str]]:
     attacker = [f"{t.noun} within {t.span(c.threat.box)}"]
     attacker += [c.threat.interpolation] if isinstance(t, SpatialTransform) else []
     attacker += ["rounded" if c.threat.quantized else "not rounded"]
-    defender = [f"σ_γ = {' × '.join(map(t.to_text, d.sigma_param))}", d.interpolation] if any(d.sigma_param) else []
+    defender = [f"σ_γ = {' × '.join(map(t.to_text, d.sigma_param))}"] if any(d.sigma_param) else []
+    defender += [d.interpolation] if defender and isinstance(t, SpatialTransform) else []
     defender += [f"σ_δ = {d.sigma_noise:g}"] if d.sigma_noise else []
     before = [f"vignette: {p.vignette}"] if p.vignette != "none" else []
     before += [f"blur σ {p.blur_sigma:g}, {p.blur_size} × {p.blur_size}"] if p.blur_sigma else []
     return [
         ("data", str(run.config.get("data", "?"))),
-        ("images", str(run.summary.count)),
+        (f"{noun(t)}s", str(run.summary.count)),
         ("attacker", ", ".join(attacker)),
         ("defender's noise", ", ".join(defender) or "none"),
         ("before the network", ", ".join(before) or "nothing"),
         ("error bound", c.error.bound),
         ("α", f"{c.alpha:g}"),
         ("median E", cell(run.summary.median_E or None)),
-        ("time per image", duration(run.summary.seconds)),
-        ("forward passes per image", grouped(run.summary.passes)),
+        (f"time per {noun(t)}", duration(run.summary.seconds)),
+        (f"forward passes per {noun(t)}", grouped(run.summary.passes)),
         ("model", c.model[:16] or "not named"),
         ("folder", run.folder.as_posix()),
     ]

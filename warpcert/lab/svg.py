@@ -98,10 +98,11 @@ def accuracy_figure(series: Sequence[tuple[str, Sequence[Row]]], name: str) -> M
             t, box = first.threat.transform, first.threat.box
             kind = Kind.weakest(*(r.certificate.kind for r in rows))
             steps, shares = accuracy_curve(rows)
-            dash = DASHES[drawn.setdefault(kind, 0) % len(DASHES)]
+            again, place = divmod(drawn.setdefault(kind, 0), len(DASHES))
             drawn[kind] += 1
             xs = [t.surface(box.upper[0] * s) for s in steps]
-            axes.step(xs, shares, where="pre", color=KINDS[kind], lw=1.9, ls=dash, label=_plain(label))
+            look: dict[str, Any] = {"ls": DASHES[place], "lw": 1.9, "alpha": 0.45 if again else 1.0}
+            axes.step(xs, shares, where="pre", color=KINDS[kind], **look, label=_plain(label))
         axes.set_ylim(0, 1.03)
         axes.set_xlim(left=0)
         axes.set_xlabel(f"every {t.noun} up to … {t.unit}")

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
-__all__ = ["TABLE", "Cell", "Cited", "Figure", "Table"]
+__all__ = ["TABLE", "Cell", "Cited", "Figure", "Table", "quarters"]
 
 TABLE, FORMAT = "table.json", "warpcert-table-1"
 
 Cell = float | int | str | None  # None: not measured
+
+
+def quarters(radii: Sequence[float]) -> str:
+    """The 25, 50 and 75 per cent points; negative values, which stand for no radius, count as 0."""
+    ordered = sorted(radii)
+    points = (max(0.0, ordered[min(len(ordered) - 1, len(ordered) * k // 4)]) for k in (1, 2, 3))
+    return ", ".join(f"{q:.3g}" for q in points)
 
 
 @final
