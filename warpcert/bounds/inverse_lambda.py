@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -13,10 +15,12 @@ from warpcert.bounds.lens import Lens, norm
 __all__ = ["inverse_above", "proved_lambda"]
 
 SIZE = 2**24  # entries of F T_θ at once
-NODES = 160  # more are not worth their time: the stride grows instead
+NODES = 160  # with two parameters more are not worth their time: the stride grows instead
+GUESS = 64  # directions that a guess of λ looks at
+SAMPLE = 32  # β that the stride is chosen by
 
 
-def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor) -> Tensor:
+def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor, loss: float = 0.02) -> Tensor:
     """λ [b,g] with ‖C_t e‖² ≤ λ eᵀH_t e for every e and t, in each of the g cells; inf where none was proved.
 
     It is proved at the corners: λH̃_c ⪰ C_cᵀC_c. Then with H_t ⪰ Σ w_c H̃_c (`lowered`), H̃_c ≻ 0 and the convexity of
@@ -30,7 +34,8 @@ def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor) ->
         √λ = Σ w_i √(‖F T_i G (F T_i)ᵀ‖₂ + tail·σ) + √σ_R ,      σ ≥ ‖Δ^½ G Δ^½‖₂ .
 
     The nodes are a grid in θ with multilinear weights, so that R is of second order in its stride; they serve all β
-    and all corners. If there are fewer β than nodes, every θ is its own node.
+    and all corners. If there are fewer β than nodes, every θ is its own node. Rank and stride are chosen such that λ is
+    about 1 + `loss` times as large as it might be, or, with two parameters, at most NODES are needed.
     """
     places = shared_corners(group)
     inverses = [inverse_above(metric.lowered(group, at)) for at in places]
@@ -39,16 +44,13 @@ def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor) ->
     above = torch.stack([g for g in inverses if g is not None])  # [c,N,N]
     ends = torch.stack([corners(beta + group[at[0][0]].low, beta + group[at[0][0]].high) for at in places])
     theta = torch.stack([e[:, at[0][1]] for e, at in zip(ends, places, strict=True)])  # [c,b,d], of ends [c,b,2^d,d]
-    stride = eye.stride
-    nodes, which, weight = _grid(theta, stride)
-    while len(nodes) > NODES and len(beta) > NODES:
-        stride *= 1.25
-        nodes, which, weight = _grid(theta, stride)
+    rank, most = _rank(eye, theta, above, loss)
+    nodes, which, weight = _grid(theta, _stride(eye, theta, above[0], most))
     if len(nodes) < len(beta):
-        at_nodes = _root(eye, nodes, above).gather(1, which.flatten(1)).reshape(which.shape)
+        at_nodes = _root(eye, nodes, above, rank).gather(1, which.flatten(1)).reshape(which.shape)
         root, terms = (at_nodes * weight).sum(2), nodes[which]
     else:
-        root = torch.stack([_root(eye, t, g[None])[0] for t, g in zip(theta, above, strict=True)])
+        root = torch.stack([_root(eye, t, g[None], rank)[0] for t, g in zip(theta, above, strict=True)])
         terms, weight = theta[:, :, None], torch.ones_like(theta[..., :1])
     if theta.shape[2] > 1 or terms.shape[2] > 1:
         member = _members(theta.shape[2]).to(theta)[[at[0][1] for at in places]]  # [c,2^d]
@@ -88,6 +90,33 @@ def inverse_above(h: Tensor) -> Tensor | None:
     return above
 
 
+def _rank(eye: Lens, theta: Tensor, above: Tensor, loss: float) -> tuple[int, float]:
+    """A rank whose tail adds half of `loss` to λ, and what √σ_R may be to add the other half; by a guess of λ from some
+    directions at one θ. Quality only.
+    """
+    some = theta[:, theta.shape[1] // 2]
+    k = eye.passed(some, min(GUESS, len(eye.factor)))
+    guess = torch.linalg.matrix_norm(k @ above @ k.mT)  # ≥ ‖·‖₂, of a matrix whose largest eigenvalues are few
+    sigma = _weighed(above, eye.spread(some[:, None], torch.ones_like(some[:, :1])))
+    needed = float((guess / sigma).min()) * loss / 2
+    rank = int((eye.dims > needed).sum())
+    rank = min(len(eye.factor), 32 * (rank // 32 + 1))
+    return rank, float(guess.min().sqrt()) * loss / 4
+
+
+def _stride(eye: Lens, theta: Tensor, above: Tensor, most: float) -> float:
+    """A stride of the grid with √σ_R ≈ most: it is found for one stride, and grows with its square. Quality only."""
+    some = theta[0, :SAMPLE]
+    nodes, which, weight = _grid(some[None] + eye.stride / 2, eye.stride)
+    terms = torch.cat(((some + eye.stride / 2)[:, None], nodes[which][0]), 1)
+    rest = eye.spread(terms, torch.cat((torch.ones_like(some[:, :1]), -weight[0]), 1))
+    root = float(_weighed(above[None], rest).sqrt())
+    stride = eye.stride * min(8.0, max(0.05, math.sqrt(most / max(root, 1e-300))))
+    while theta.shape[2] > 1 and min(len(_grid(theta, stride)[0]), theta.shape[1]) > NODES:
+        stride *= 1.25
+    return stride
+
+
 def _grid(theta: Tensor, stride: float) -> tuple[Tensor, Tensor, Tensor]:
     """Nodes [n,d] around all θ [c,b,d], the numbers of those around each [c,b,2^d], and their multilinear weights."""
     dim = theta.shape[2]
@@ -108,21 +137,21 @@ def _members(dim: int) -> Tensor:
     return members
 
 
-def _root(eye: Lens, nodes: Tensor, above: Tensor) -> Tensor:
+def _root(eye: Lens, nodes: Tensor, above: Tensor, rank: int) -> Tensor:
     """[c,n]: r ≥ ‖P T_θ e‖ / √(eᵀHe) for all e, at the nodes θ [n,d], where above = G ⪰ H^{-1} [c,N,N].
 
     *Rounding.* K = F T_θ errs by less than 16e-14 per entry (F ≤ 1, column sums of |T_θ| below 16), so ‖K H^{-½}‖ by
     less than that times √r Σ_j √G_jj over the pixels that T_θ reads; KGKᵀ by 4Nu times the square of |K|√diag G.
     """
     spread = eye.spread(nodes[:, None], torch.ones_like(nodes[:, :1]))
-    rest = eye.tail * _weighed(above, spread)
+    rest = eye.tail(rank) * _weighed(above, spread)
     read = spread > 0
     above = above[:, read][:, :, read]
     wide = above.diagonal(dim1=1, dim2=2).sqrt()  # [c,·]: |G_ij| ≤ √(G_ii G_jj)
-    slack = 16e-14 * len(eye.factor) ** 0.5 * wide.sum(1)
+    slack = 16e-14 * rank**0.5 * wide.sum(1)
     out = []
-    for some in torch.split(nodes, max(1, SIZE // (len(eye.factor) * wide.shape[1]))):
-        k = eye.passed(some)[:, :, read]
+    for some in torch.split(nodes, max(1, SIZE // (rank * wide.shape[1]))):
+        k = eye.passed(some, rank)[:, :, read]
         size = (k.abs() @ wide.mT).square().sum(1).mT * (4 * len(read) * UNIT)  # [c,n]
         squares = torch.stack([norm((k.flatten(0, 1) @ g).reshape(k.shape) @ k.mT) for g in above])
         out.append((squares + size + rest[:, None]).sqrt() + slack[:, None])
