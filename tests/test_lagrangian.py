@@ -187,7 +187,7 @@ def test_lambda_holds_on_the_whole_cell(name: str, seed: int) -> None:
         beta = d.draw_beta(3, generator)
         v = view(c, x.shape, d, beta)
         metric = tuned([c], v, 3)
-        proved = proved_lambda([c], metric, [lens(d, 7, 7, beta.device)], beta)[:, 0]
+        proved = proved_lambda([c], metric, lens(d, 7, 7, beta.device), beta)[:, 0]
         assert bool(proved.isfinite().all())
         matrices, seen = c.dense(), v.dense()
         largest = torch.zeros_like(proved)
@@ -239,9 +239,9 @@ def test_lambda_needs_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:
     s, a = at(v.dense()[0], torch.ones(1)), at(c.dense(), torch.ones(1))
     truth = torch.linalg.eigvalsh(s @ torch.linalg.solve(torch.diag(d1) + a.mT @ (d2[:, None] * a), s.mT))[-1]
     metric, eye = Metric(d1, d2), lens(d, 7, 7, d1.device)
-    assert float(truth) <= float(proved_lambda([c], metric, [eye], -c.high[None])) < torch.inf
+    assert float(truth) <= float(proved_lambda([c], metric, eye, -c.high[None])) < torch.inf
     monkeypatch.setattr(inverse_lambda, "shared_corners", lambda group: shared_corners(group)[:1])
-    assert float(proved_lambda([c], metric, [eye], -c.high[None])) < float(truth)
+    assert float(proved_lambda([c], metric, eye, -c.high[None])) < float(truth)
 
 
 def test_lambda_needs_the_variance(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,9 +252,9 @@ def test_lambda_needs_the_variance(monkeypatch: pytest.MonkeyPatch) -> None:
     c = Cell(-one[0], one[0], index, torch.stack((zero, one)), turned, one, one, zero, one)
     eye = lens(Defence.surface("rotation", 30, noise=0.1), 1, 1, one.device)  # the identity
     metric = Metric(2 * one[0], 6 * one[0])
-    assert 0.5 <= float(proved_lambda([c], metric, [eye], zero)) < 0.6
+    assert 0.5 <= float(proved_lambda([c], metric, eye, zero)) < 0.6
     monkeypatch.setattr(Metric, "variance", lambda self, c: zero)
-    assert float(proved_lambda([c], metric, [eye], zero)) < 0.15
+    assert float(proved_lambda([c], metric, eye, zero)) < 0.15
 
 
 @pytest.mark.parametrize("quantized", [True, False])
@@ -276,7 +276,7 @@ def test_neighbours_share_their_proof(quantized: bool) -> None:
     beta = d.draw_beta(4, generator)
     views = [view(c, x.shape, d, beta) for c in group]
     metric = tuned(group, views[1], 4)
-    proved = proved_lambda(group, metric, [lens(d, 8, 8, beta.device)], beta)
+    proved = proved_lambda(group, metric, lens(d, 8, 8, beta.device), beta)
     for k, (c, v) in enumerate(zip(group, views, strict=True)):
         for t in torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]:
             a = at(c.dense(), t)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
 
 import torch
 from torch import Tensor
@@ -15,12 +15,12 @@ from warpcert.bounds.lens import Lens, norm
 __all__ = ["inverse_above", "proved_lambda"]
 
 SIZE = 2**24  # entries of F T_θ at once
-NODES = 256  # more are not worth their time: the stride grows instead
-SOME = 16  # of the β's, one in so many decides about the nodes
-SHARE = 0.01  # of √λ: what the tail and the remainder between nodes may cost, if finer ones can be had
+NODES = 160  # with two parameters more are not worth their time: the stride grows instead
+GUESS = 64  # directions that a guess of λ looks at
+SAMPLE = 32  # β that the stride is chosen by
 
 
-def proved_lambda(group: list[Cell], metric: Metric, eyes: Sequence[Lens], beta: Tensor) -> Tensor:
+def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor, loss: float = 0.02) -> Tensor:
     """λ [b,g] with ‖C_t e‖² ≤ λ eᵀH_t e for every e and t, in each of the g cells; inf where none was proved.
 
     It is proved at the corners: λH̃_c ⪰ C_cᵀC_c. Then with H_t ⪰ Σ w_c H̃_c (`lowered`), H̃_c ≻ 0 and the convexity of
@@ -34,8 +34,8 @@ def proved_lambda(group: list[Cell], metric: Metric, eyes: Sequence[Lens], beta:
         √λ = Σ w_i √(‖F T_i G (F T_i)ᵀ‖₂ + tail·σ) + √σ_R ,      σ ≥ ‖Δ^½ G Δ^½‖₂ .
 
     The nodes are a grid in θ with multilinear weights, so that R is of second order in its stride; they serve all β
-    and all corners. If there are fewer β than nodes, every θ is its own node. Of the lenses, from coarse to fine, and
-    of the strides the first is taken that costs little.
+    and all corners. If there are fewer β than nodes, every θ is its own node. Rank and stride are chosen such that λ is
+    about 1 + `loss` times as large as it might be, or, with two parameters, at most NODES are needed.
     """
     places = shared_corners(group)
     inverses = [inverse_above(metric.lowered(group, at)) for at in places]
@@ -44,26 +44,19 @@ def proved_lambda(group: list[Cell], metric: Metric, eyes: Sequence[Lens], beta:
     above = torch.stack([g for g in inverses if g is not None])  # [c,N,N]
     ends = torch.stack([corners(beta + group[at[0][0]].low, beta + group[at[0][0]].high) for at in places])
     theta = torch.stack([e[:, at[0][1]] for e, at in zip(ends, places, strict=True)])  # [c,b,d], of ends [c,b,2^d,d]
-    eye, size = _chosen(eyes, theta[0, :1], above[:1])
-    member = _members(theta.shape[2]).to(theta)[[at[0][1] for at in places]]  # [c,2^d]
-
-    def remainder(terms: Tensor, weight: Tensor, every: int = 1) -> Tensor:
-        """√σ_R [c], for all or some of the β."""
-        kept, terms, weight = ends[:, ::every], terms[:, ::every], weight[:, ::every]
-        coefficient = torch.cat((member[:, None].expand(*kept.shape[:3]), -weight), 2)
-        rest = eye.spread(torch.cat((kept, terms), 2).flatten(0, 1), coefficient.flatten(0, 1))
-        return _weighed(above, rest).sqrt()
-
-    close = lambda terms, weight: float(remainder(terms, weight, SOME).max()) < SHARE * size  # noqa: E731
-    nodes, which, weight = _laid(theta, eye.stride, close)
+    rank, most = _rank(eye, theta, above, loss)
+    nodes, which, weight = _grid(theta, _stride(eye, theta, above[0], most))
     if len(nodes) < len(beta):
-        at_nodes = _root(eye, nodes, above).gather(1, which.flatten(1)).reshape(which.shape)
+        at_nodes = _root(eye, nodes, above, rank).gather(1, which.flatten(1)).reshape(which.shape)
         root, terms = (at_nodes * weight).sum(2), nodes[which]
     else:
-        root = torch.stack([_root(eye, t, g[None])[0] for t, g in zip(theta, above, strict=True)])
+        root = torch.stack([_root(eye, t, g[None], rank)[0] for t, g in zip(theta, above, strict=True)])
         terms, weight = theta[:, :, None], torch.ones_like(theta[..., :1])
     if theta.shape[2] > 1 or terms.shape[2] > 1:
-        root = root + remainder(terms, weight)[:, None]
+        member = _members(theta.shape[2]).to(theta)[[at[0][1] for at in places]]  # [c,2^d]
+        coefficient = torch.cat((member[:, None].expand(*ends.shape[:3]), -weight), 2)
+        rest = eye.spread(torch.cat((ends, terms), 2).flatten(0, 1), coefficient.flatten(0, 1))
+        root = root + _weighed(above, rest).sqrt()[:, None]
     square = root.square() * (1 + 1e-9)
     own = [[c for c, at in enumerate(places) if any(k == cell for cell, _ in at)] for k in range(len(group))]
     return torch.stack([square[chosen].amax(0) for chosen in own], 1)
@@ -97,19 +90,31 @@ def inverse_above(h: Tensor) -> Tensor | None:
     return above
 
 
-def _laid(theta: Tensor, stride: float, close: Callable[[Tensor, Tensor], bool]) -> tuple[Tensor, Tensor, Tensor]:
-    """A `_grid` of this stride, or (one parameter) of half of it, and so on, until it is close enough or of many nodes;
-    of a larger one if these are too many.
+def _rank(eye: Lens, theta: Tensor, above: Tensor, loss: float) -> tuple[int, float]:
+    """A rank whose tail adds half of `loss` to λ, and what √σ_R may be to add the other half; by a guess of λ from some
+    directions at one θ. Quality only.
     """
-    nodes, which, weight = _grid(theta, stride)
-    most = min(NODES, theta.shape[1])
-    while theta.shape[2] == 1 and 2 * len(nodes) < most and not close(nodes[which], weight):
-        stride /= 2
-        nodes, which, weight = _grid(theta, stride)
-    while len(nodes) > NODES < theta.shape[1]:
+    some = theta[:, theta.shape[1] // 2]
+    k = eye.passed(some, min(GUESS, len(eye.factor)))
+    guess = torch.linalg.matrix_norm(k @ above @ k.mT)  # ≥ ‖·‖₂, of a matrix whose largest eigenvalues are few
+    sigma = _weighed(above, eye.spread(some[:, None], torch.ones_like(some[:, :1])))
+    needed = float((guess / sigma).min()) * loss / 2
+    rank = int((eye.dims > needed).sum())
+    rank = min(len(eye.factor), 32 * (rank // 32 + 1))
+    return rank, float(guess.min().sqrt()) * loss / 4
+
+
+def _stride(eye: Lens, theta: Tensor, above: Tensor, most: float) -> float:
+    """A stride of the grid with √σ_R ≈ most: it is found for one stride, and grows with its square. Quality only."""
+    some = theta[0, :SAMPLE]
+    nodes, which, weight = _grid(some[None] + eye.stride / 2, eye.stride)
+    terms = torch.cat(((some + eye.stride / 2)[:, None], nodes[which][0]), 1)
+    rest = eye.spread(terms, torch.cat((torch.ones_like(some[:, :1]), -weight[0]), 1))
+    root = float(_weighed(above[None], rest).sqrt())
+    stride = eye.stride * min(8.0, max(0.05, math.sqrt(most / max(root, 1e-300))))
+    while theta.shape[2] > 1 and min(len(_grid(theta, stride)[0]), theta.shape[1]) > NODES:
         stride *= 1.25
-        nodes, which, weight = _grid(theta, stride)
-    return nodes, which, weight
+    return stride
 
 
 def _grid(theta: Tensor, stride: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -132,36 +137,21 @@ def _members(dim: int) -> Tensor:
     return members
 
 
-def _chosen(eyes: Sequence[Lens], theta: Tensor, above: Tensor) -> tuple[Lens, float]:
-    """The first lens whose tail costs little at this θ [1,d], or the last; and √λ there, about."""
-    for eye in eyes:
-        root, rest = _root(eye, theta, above), _dimmed(eye, theta, above)[1]
-        size = float(root)
-        if float(rest) < 2 * SHARE * size**2:
-            break
-    return eye, size
-
-
-def _dimmed(eye: Lens, nodes: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
-    """Which pixels T_θ reads, as Δ [N] > 0, and what of them may pass beside F: tail·σ [c]."""
-    spread = eye.spread(nodes[:, None], torch.ones_like(nodes[:, :1]))
-    return spread, eye.tail * _weighed(above, spread)
-
-
-def _root(eye: Lens, nodes: Tensor, above: Tensor) -> Tensor:
+def _root(eye: Lens, nodes: Tensor, above: Tensor, rank: int) -> Tensor:
     """[c,n]: r ≥ ‖P T_θ e‖ / √(eᵀHe) for all e, at the nodes θ [n,d], where above = G ⪰ H^{-1} [c,N,N].
 
     *Rounding.* K = F T_θ errs by less than 16e-14 per entry (F ≤ 1, column sums of |T_θ| below 16), so ‖K H^{-½}‖ by
     less than that times √r Σ_j √G_jj over the pixels that T_θ reads; KGKᵀ by 4Nu times the square of |K|√diag G.
     """
-    spread, rest = _dimmed(eye, nodes, above)
+    spread = eye.spread(nodes[:, None], torch.ones_like(nodes[:, :1]))
+    rest = eye.tail(rank) * _weighed(above, spread)
     read = spread > 0
     above = above[:, read][:, :, read]
     wide = above.diagonal(dim1=1, dim2=2).sqrt()  # [c,·]: |G_ij| ≤ √(G_ii G_jj)
-    slack = 16e-14 * len(eye.factor) ** 0.5 * wide.sum(1)
+    slack = 16e-14 * rank**0.5 * wide.sum(1)
     out = []
-    for some in torch.split(nodes, max(1, SIZE // (len(eye.factor) * wide.shape[1]))):
-        k = eye.passed(some)[:, :, read]
+    for some in torch.split(nodes, max(1, SIZE // (rank * wide.shape[1]))):
+        k = eye.passed(some, rank)[:, :, read]
         size = (k.abs() @ wide.mT).square().sum(1).mT * (4 * len(read) * UNIT)  # [c,n]
         squares = torch.stack([norm((k.flatten(0, 1) @ g).reshape(k.shape) @ k.mT) for g in above])
         out.append((squares + size + rest[:, None]).sqrt() + slack[:, None])

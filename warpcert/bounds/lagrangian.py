@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -14,7 +15,7 @@ from warpcert.bounds.inverse_lambda import proved_lambda
 from warpcert.bounds.inverse_metric import tuned
 from warpcert.bounds.inverse_search import search_originals
 from warpcert.bounds.lagrangian_bound import estimate, lagrangian_bound
-from warpcert.bounds.lens import TAILS, lens
+from warpcert.bounds.lens import lens
 from warpcert.bounds.originals import InverseBound, Originals
 from warpcert.threat import Defence, Threat
 
@@ -22,7 +23,8 @@ __all__ = ["Lagrangian"]
 
 MOTION = (0.015, 0.06)  # px, with one and two parameters
 RUN = 6  # neighbouring cells that share their multipliers
-GAIN = 0.97  # a round of tuning that does not bring the largest bound below this share of it is the last
+LOSS = 0.002  # of the bound, that a λ found in less time may cost
+GAIN = 0.98  # a round of tuning that does not bring the largest bound below this share of it is the last
 
 
 @final
@@ -108,8 +110,13 @@ class Lagrangian(InverseBound):
         picked = beta[order[some.to(order.device)]]
         metric = tuned(group, view(group[len(group) // 2], shape, defence, picked), self.steps)
         known = [estimate(c, metric) for c in group]
-        eyes = [lens(defence, shape[1], shape[2], beta.device, cut) for cut in TAILS]
-        proved = proved_lambda(group, metric, eyes, beta)
+        eye = lens(defence, shape[1], shape[2], beta.device)
+        few = proved_lambda(group, metric, eye, beta[:3])[:, 0]
+        first = view(group[0], shape, defence, beta[:3])
+        low, high = (lagrangian_bound(group[0], metric, known[0], first, seen[:3], f * few).max() for f in (1.0, 1.1))
+        steep = float((high / low).log()) / math.log(1.1)  # how much λ matters
+        loss = LOSS / max(steep, LOSS) if low > 0 else 1.0
+        proved = proved_lambda(group, metric, eye, beta, min(loss, 1.0))
         out = []
         size = max(1, self.memory // (group[0].pixels * 8 * 1024))
         for part, u, bound in zip(*(torch.split(t, size) for t in (beta, seen, proved)), strict=True):

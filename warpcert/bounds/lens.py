@@ -14,9 +14,8 @@ from warpcert.threat import Defence
 from warpcert.transforms import Preprocess, Rotation, SpatialTransform
 from warpcert.transforms.kernels import Kernel, kernel
 
-__all__ = ["TAILS", "Lens", "lens", "norm"]
+__all__ = ["Lens", "lens", "norm"]
 
-TAILS = (2e-4, 1e-6)  # of ‖P‖²: directions that P dims more than that are bounded together; coarse, fine
 STRIDE = 0.07  # px between the nodes of θ
 ENTRY = 1e-13  # of the weights of T_θ in float64, source points off by 1e-14 px
 POWERS = 4  # squarings in `norm`
@@ -45,8 +44,8 @@ def norm(m: Tensor) -> Tensor:
 class Lens:
     """P T_θ on images of height × width, v pixels inside the vignette.
 
-    blur [v,v] is P, and ‖P z‖² ≤ ‖F z‖² + tail·‖z‖² with factor = F [r,v], r the number of directions that P lets
-    through.
+    blur [v,v] is P. It lets few directions through: with F the first r rows of factor [v,v], ‖P z‖² ≤ ‖F z‖² +
+    tail(r)·‖z‖². dims [v] is about what tail will be, falling.
     """
 
     transform: SpatialTransform
@@ -56,7 +55,8 @@ class Lens:
     mask: Tensor
     blur: Tensor
     factor: Tensor
-    tail: float
+    dims: Tensor
+    preprocess: Preprocess
 
     @property
     def stride(self) -> float:
@@ -67,15 +67,19 @@ class Lens:
         center = seen.new_tensor([(self.height - 1) / 2, (self.width - 1) / 2])
         return STRIDE / max(1.0, float((seen - center).norm(dim=1).max()))
 
-    def passed(self, theta: Tensor) -> Tensor:
+    def tail(self, rank: int) -> float:
+        return _tail(self.preprocess, self.height, self.width, self.blur.device, rank)
+
+    def passed(self, theta: Tensor, rank: int) -> Tensor:
         """F T_θ [n,r,N] for θ [n,d]."""
+        factor = self.factor[:rank]
         index, weight = corner_taps(self.transform, theta, self.height, self.width, self.kernel)
         index, weight, size = index[:, self.mask], weight[:, self.mask], self.height * self.width
         if index.is_cuda:
-            return self.factor @ weight.new_zeros(*index.shape[:2], size).scatter_add_(2, index, weight)
+            return factor @ weight.new_zeros(*index.shape[:2], size).scatter_add_(2, index, weight)
         count, kept, taps = index.shape
-        start, wide = torch.arange(kept + 1).mul(taps).numpy(), self.factor.mT.contiguous().numpy()
-        out = weight.new_empty(count, len(self.factor), size)
+        start, wide = torch.arange(kept + 1).mul(taps).numpy(), factor.mT.contiguous().numpy()
+        out = weight.new_empty(count, rank, size)
         for i in range(count):
             sparse = csr_matrix((weight[i].flatten().numpy(), index[i].flatten().numpy(), start), (kept, size))
             out[i] = torch.from_numpy(sparse.T @ wide).mT
@@ -111,26 +115,29 @@ class Lens:
         return share.new_zeros(count, self.height * self.width).scatter_add_(1, index.flatten(1), share).amax(0)
 
 
-def lens(defence: Defence, height: int, width: int, device: torch.device, cut: float = TAILS[0]) -> Lens:
-    """The `Lens` of this defence that bounds together what P dims to less than `cut`."""
-    transform = defence.transform
+def lens(defence: Defence, height: int, width: int, device: torch.device) -> Lens:
+    """The `Lens` of this defence."""
+    transform, p = defence.transform, defence.preprocess
     assert isinstance(transform, SpatialTransform)
-    mask, blur, factor, tail = _low_pass(defence.preprocess, height, width, device, cut)
-    return Lens(transform, kernel(defence.interpolation), height, width, mask, blur, factor, tail)
+    mask, blur, factor, dims = _low_pass(p, height, width, device)
+    return Lens(transform, kernel(defence.interpolation), height, width, mask, blur, factor, dims, p)
 
 
 @lru_cache(maxsize=8)
-def _low_pass(
-    p: Preprocess, height: int, width: int, device: torch.device, cut: float
-) -> tuple[Tensor, Tensor, Tensor, float]:
-    """mask, P, F and tail: F is made of the leading eigenvectors, but nobody relies on that: tail ≥ ‖P² − FᵀF‖₂ is
-    computed for the F at hand, with 1e-12 for the rounding of both products.
-    """
+def _low_pass(p: Preprocess, height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """mask, P, its eigenvectors times eigenvalues in falling order as rows, and the squares of the eigenvalues."""
     mask = p.mask(height, width).flatten()
     blur = p.matrix(height, width)[mask][:, mask]
-    square = blur @ blur
-    value, vector = torch.linalg.eigh(square)
-    kept = value > cut * value[-1]
-    factor = (vector[:, kept] * value[kept].sqrt()).mT.contiguous()
-    tail = float(norm(square - factor.mT @ factor)) + 1e-12
-    return mask.to(device), blur.to(device), factor.to(device), tail
+    value, vector = torch.linalg.eigh(blur @ blur)
+    value, vector = value.flip(0).clamp_min(0), vector.flip(1)
+    factor = (vector * value.sqrt()).mT.contiguous()
+    return mask.to(device), blur.to(device), factor.to(device), value.to(device)
+
+
+@lru_cache(maxsize=64)
+def _tail(p: Preprocess, height: int, width: int, device: torch.device, rank: int) -> float:
+    """≥ ‖P² − FᵀF‖₂, computed for the F at hand, with 1e-12 for the rounding of both products: nobody relies on F being
+    made of eigenvectors.
+    """
+    _, blur, factor, _ = _low_pass(p, height, width, device)
+    return float(norm(blur @ blur - factor[:rank].mT @ factor[:rank])) + 1e-12
