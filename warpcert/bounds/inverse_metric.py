@@ -79,7 +79,8 @@ def tuned(group: list[Cell], view: View, steps: int) -> Metric:
     now = replace(now, d1=torch.maximum(now.d1, shares * now.variance(c).abs().sum(1)))  # then H̃ ⪰ 0: dominance
     seen = view.center()  # [r, v, N]
     generator = torch.Generator().manual_seed(0)
-    some = torch.randn(len(seen), seen.shape[1], RITZ, generator=generator, dtype=torch.float64).to(s2)
+    directions = min(RITZ, seen.shape[1])  # no more than pixels that are seen: they are made orthogonal
+    some = torch.randn(*seen.shape[:2], directions, generator=generator, dtype=torch.float64).to(s2)
     best, total = now, torch.inf
     for step in range(steps + 1):
         factor, info = torch.linalg.cholesky_ex(now.center(c) - shares * now.variance(c))
@@ -112,8 +113,7 @@ def _ritz(seen: Tensor, factor: Tensor, some: Tensor, rounds: int) -> tuple[Tens
     """Approximate largest eigenvalues [r,q] of C H^{-1} Cᵀ, H^{-1}Cᵀ times their vectors [r,N,q], and the vectors."""
     count, _, directions = some.shape
     for _ in range(rounds):
-        size, turn = torch.linalg.eigh(some.mT @ some)
-        basis = some @ (turn * size.clamp_min(1e-12 * size[:, -1:]).rsqrt()[:, None])
+        basis = torch.linalg.qr(some).Q  # orthogonal even where little or nothing is seen
         rhs = (seen.mT @ basis).movedim(0, 1).flatten(1)  # [N, r·q]
         pulled = torch.cholesky_solve(rhs, factor).reshape(-1, count, directions).movedim(1, 0)
         some = seen @ pulled
