@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from warpcert.bounds.inverse import interval_inverse
 from warpcert.bounds.inverse_cell import Cell, boxed, cells, view, viewed
 from warpcert.bounds.inverse_lambda import proved_lambda
 from warpcert.bounds.inverse_metric import Metric, shared_corners, tuned
-from warpcert.bounds.lagrangian import Lagrangian
+from warpcert.bounds.lagrangian import Lagrangian, _groups
 from warpcert.bounds.lens import lens
 from warpcert.bounds.originals import InverseBound, Originals
 from warpcert.learn.data import load
@@ -227,6 +228,56 @@ def test_the_family_is_the_mean_of_its_corners(name: str) -> None:
         assert bool((along.abs() @ z[0] <= v.spread(z)[:, 0] + 1e-12).all())
 
 
+def test_views_stay_below_their_spread() -> None:
+    """|C_t| z for z that leave out one pixel, on a wide cell: s + t − st of a bilinear view is less at the corner than
+    C_t has there, as C_t leaves out st."""
+    threat = Threat.surface("translation", 1)
+    d = Defence.surface("translation", 0.5, noise=0.1, interpolation="bilinear")  # no blur
+    x = picture("noise", (1, 6, 7), torch.Generator().manual_seed(0))
+    x_attacked, originals = one_cell(x, threat, torch.full((1, 2), 0.1, dtype=torch.float64), 0.3, 0.2)
+    v = view(cells(x_attacked, originals, threat).pick(0), x.shape, d, torch.tensor([[0.3, -0.3]]).double())
+    z, dense = 1 - torch.eye(42, dtype=torch.float64), v.dense()[0]  # [F,N], [1+d,v,N]
+    seen = torch.stack([z @ at(dense, torch.tensor(t)).abs().mT for t in itertools.product((-1, 0, 1), repeat=2)])
+    assert bool((seen <= v.spread(z)[0] + 1e-12).all())
+    assert bool((seen > replace(v, mixed=0.0).spread(z)[0] + 1e-6).any())
+
+
+def test_neighbours_in_the_plane_share_multipliers_only() -> None:
+    """λ holds in both of two cells, each proved at its own corners: the families differ at the corner they share."""
+    threat, d = Threat.surface("translation", 1), defence("translation")
+    x = picture("smooth", (1, 7, 7), torch.Generator().manual_seed(1))
+    low = torch.tensor([[0.3, 0.2], [0.38, 0.2]], dtype=torch.float64)
+    low[1, 0] = low[0, 0] + 0.08
+    high = torch.stack((torch.stack((low[1, 0], low[0, 1] + 0.08)), low[1] + 0.08))
+    x_attacked = threat.attacked(x, low[:1])[0]
+    originals = Originals(low, high, torch.zeros(2, 1, 7, 7).double(), torch.ones(2, 1, 7, 7).double(), 2, 0.0)
+    batch = cells(x_attacked, originals, threat)
+    group = [batch.pick(k) for k in range(2)]
+    assert _groups(group) == [[0, 1]]
+    assert [len(each) for each in shared_corners(group)] == [1] * 8
+    beta = d.draw_beta(3, torch.Generator().manual_seed(2))
+    metric = tuned(group, view(group[1], x.shape, d, beta), 3)
+    proved = proved_lambda(group, metric, lens(d, 7, 7, beta.device), beta)
+    for k, c in enumerate(group):
+        seen, matrices = view(c, x.shape, d, beta).dense(), c.dense()
+        for t in itertools.product((-1.0, 0.0, 1.0), repeat=2):
+            a = at(matrices, torch.tensor(t))
+            h = torch.diag(metric.d1) + a.mT @ (metric.d2[:, None] * a)
+            for b in range(3):
+                s = at(seen[b], torch.tensor(t))
+                assert float(torch.linalg.eigvalsh(s @ torch.linalg.solve(h, s.mT))[-1]) <= float(proved[b, k])
+
+
+def test_groups_end_at_grid_lines() -> None:
+    def cell(low: tuple[float, float], high: tuple[float, float]) -> Cell:
+        none = torch.zeros(0)
+        return Cell(torch.tensor(low), torch.tensor(high), *(none for _ in range(7)))
+
+    quarter = [cell((a, b), (a + 0.25, b + 0.25)) for a in (-0.25, 0.0, 0.25) for b in (0.25, 0.5)]
+    assert _groups(quarter) == [[0, 1], [2, 3, 4, 5]]
+    assert _groups([cell((0.25, 0.25), (0.5, 0.5)), cell((0.5, 0.5), (0.75, 0.75))]) == [[0], [1]]  # a corner only
+
+
 def test_lambda_needs_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the first corner in place of all, λ is too small: without blur, T_{β+γ} is the identity at the last."""
     x, gamma, threat, originals = a_cell(0, width=0.3, size=7)
@@ -389,3 +440,27 @@ def test_what_it_cannot_invert_is_refused() -> None:
         Lagrangian().errors(x, originals, threat, defence("rotation", margin=9), beta)
     with pytest.raises(ValueError, match="nearest jumps"):
         Lagrangian().errors(x, originals, threat, defence("rotation", "nearest"), beta)
+
+
+def test_what_is_enough_is_not_sharpened() -> None:
+    """Bounds stay above the truth; those above `enough` are sharpened, and only those."""
+    x = torch.nn.functional.avg_pool2d(DIGITS.image(3).double()[None], 3)[0]
+    threat, d = Threat.surface("translation", 0.7), defence("translation", margin=1)
+    gamma = torch.tensor([[0.63, -0.41]], dtype=torch.float64)
+    x_attacked = threat.attacked(x, gamma)[0]
+    inverse = Lagrangian(steps=4)
+    originals = inverse.survivors(x_attacked, threat)
+    inside = ((originals.low <= gamma) & (gamma <= originals.high)).all(1)
+    assert int(inside.sum()) == 1
+    beta = torch.tensor([[0.3, 0.2], [-1.1, 0.4], [0.0, 0.0]], dtype=torch.float64)
+    loose = inverse.errors(x_attacked, originals, threat, d, beta, enough=math.inf)
+    sharp = inverse.errors(x_attacked, originals, threat, d, beta)
+    assert float(sharp.max()) < 0.9 * float(loose.max())
+    half = (float(sharp.max()) + float(loose.max())) / 2
+    between = inverse.errors(x_attacked, originals, threat, d, beta, enough=half)
+    assert float(between.max()) <= half
+    changed = between != loose
+    assert bool(changed.any()) and bool((loose.amax(1)[changed.any(1)] > half).all())
+    truth = true_error(x, x_attacked, d, beta, gamma)
+    for bound in (loose, sharp, between):
+        assert bool((truth <= bound[:, inside][:, 0]).all())

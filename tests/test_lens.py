@@ -92,6 +92,21 @@ def test_inverses_are_above() -> None:
     assert inverse_above(-h) is None
 
 
+def test_weights_of_pixels_are_bounded_in_the_metric() -> None:
+    """σ ≥ ‖Δ^½ G Δ^½‖₂, with equality for a diagonal G; pixels without weight do not matter."""
+    g = torch.Generator().manual_seed(6)
+    a = torch.randn(3, 12, 12, dtype=torch.float64, generator=g)
+    above, weight = a @ a.mT, torch.rand(12, dtype=torch.float64, generator=g)
+    weight[3] = 0.0
+    half = weight.sqrt()
+    truth = torch.linalg.eigvalsh(half[:, None] * above * half)[:, -1]
+    found = inverse_lambda._weighed(above, weight)
+    assert bool((truth <= found).all()) and bool((found <= 3 * truth).all())
+    plain = torch.diag(torch.arange(1.0, 13.0, dtype=torch.float64))[None]
+    largest = float((weight * torch.arange(1.0, 13.0, dtype=torch.float64)).max())
+    assert largest <= float(inverse_lambda._weighed(plain, weight)) <= 1.001 * largest
+
+
 def a_cell(name: str, threat: Threat) -> Cell:
     """A cell next to γ = 0.1 of a noisy picture, with boxes [0,1]."""
     x = torch.rand(1, 9, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(3))

@@ -109,7 +109,7 @@ class Lens:
             place.append(at.clamp(0, side - 1).long())
             weight.append(self.kernel.value(u[..., None] - at[:, None]) * inside[:, None])  # [n,l,v,S]
         rows, columns = (w.permute(0, 2, 3, 1) for w in weight)
-        entries = ((rows * coefficient[:, None, None]) @ columns.mT).abs() + ENTRY * coefficient.abs().sum()
+        entries = ((rows * coefficient[:, None, None]) @ columns.mT).abs() + ENTRY * coefficient.abs().sum(1).max()
         index = place[0][..., None] * self.width + place[1][..., None, :]
         share = (entries * entries.sum((2, 3), keepdim=True)).flatten(1)
         return share.new_zeros(count, self.height * self.width).scatter_add_(1, index.flatten(1), share).amax(0)

@@ -78,6 +78,7 @@ class Individual:
         self.defence, self.threat, self.sampling = defence, threat, sampling
         self.inverse, self.test, self.progress = inverse, test, progress
         self.generator, self.seed = sampling.generator(x.device)
+        self.votes_first = threat.box.dim > 1 and inner is None and not test.merged
         self.passes, self.analysis = 0, 0.0
         self.ledger = stats.Ledger(sampling.alpha)
         rest = (1 - CENTRED) * sampling.alpha
@@ -102,8 +103,8 @@ class Individual:
         made = replace(made, centred=centred)
         if made.p_lower(centred) <= 0.5:
             return self._finished(made, f"class {label} does not surely win at this picture itself")
-        for part, hull in groups:
-            window = self._window(made, part, hull, n)
+        for part, voted in self._voted(made, groups, n):
+            window = self._window(made, part, voted)
             if window is None:
                 continue
             worst = max(made.error.E, window.E)
@@ -112,24 +113,35 @@ class Individual:
                 return self._finished(made, _why(made, window))
         return self._finished(made, "" if made.windows else self._outside())
 
-    def _window(self, made: Certificate, originals: Originals, hull: Box, n: int) -> Window | None:
+    def _voted(self, made: Certificate, groups: list[tuple[Originals, Box]], n: int) -> list[tuple[Originals, Window]]:
+        """The windows, without E. With two parameters and joint sampling with their votes, those that forgive least
+        first: a window that cannot be certified is found before any error is analysed.
+        """
+        windows = [(part, Window(hull.center, 0, n, self.alpha_votes, cell=hull)) for part, hull in groups]
+        if not self.votes_first:
+            return windows
+        made_of = [
+            (part, replace(w, k=self._vote(made.label, tuple(-c for c in w.center), n, self.alpha_votes).k))
+            for part, w in windows
+        ]
+        return sorted(made_of, key=lambda each: made.kappa(each[1]) or 0.0)
+
+    def _window(self, made: Certificate, originals: Originals, voted: Window) -> Window | None:
         """E and votes around −γ_j; None if every cell of the window turned out to be impossible.
 
-        With two parameters and joint sampling the votes come first, and E is sharpened only until they are enough for
-        it: whatever they were, E is at least the largest of the true suprema.
+        If the votes came first, E is sharpened only until they are enough for it: whatever they were, E is at least
+        the largest of the true suprema.
         """
-        test, center, label = self.test, tuple(-c for c in hull.center), made.label
+        hull = voted.cell
+        assert hull is not None
+        test, center, label, n = self.test, tuple(-c for c in hull.center), made.label, voted.n
         first = max(1, test.betas // 10) if test.merged else test.betas
-        enough = 0.0
-        voted = Window(hull.center, 0, n, self.alpha_votes, cell=hull)
-        if self.threat.box.dim > 1 and self.inner is None and not test.merged:
-            voted = replace(voted, k=self._vote(label, center, n, self.alpha_votes).k)
-            enough = self._enough(made.kappa(voted), hull)
+        enough = self._enough(made.kappa(voted), hull) if self.votes_first else 0.0
         V = self._errors(originals, hull, self.defence.draw_beta(first, self.generator, center), enough)
         if V is None:
             return None
         E = float(V.sort(descending=True).values[test.rank])
-        if enough:
+        if self.votes_first:
             return replace(voted, E=E)
         if not test.merged:
             k = 0 if math.isinf(E) else self._vote(label, center, n, self.alpha_votes, E).k
