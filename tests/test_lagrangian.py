@@ -464,3 +464,16 @@ def test_what_is_enough_is_not_sharpened() -> None:
     truth = true_error(x, x_attacked, d, beta, gamma)
     for bound in (loose, sharp, between):
         assert bool((truth <= bound[:, inside][:, 0]).all())
+
+
+def test_tiny_pictures_of_which_little_is_seen() -> None:
+    """One pixel inside the vignette, and β's that show none of the picture: no direction can be followed there."""
+    d = Defence.surface("translation", 1, noise=0.1, preprocess=Preprocess("rectangle", 1))
+    threat, g = Threat.surface("translation", 1), torch.Generator().manual_seed(5)
+    x, gamma = torch.rand(1, 3, 3, dtype=torch.float64, generator=g), torch.tensor([[0.3, -0.6]], dtype=torch.float64)
+    attacked = threat.attacked(x, gamma)[0]
+    beta = torch.cat((d.draw_beta(6, g), torch.full((3, 2), 9.0, dtype=torch.float64)))
+    inverse = Lagrangian(motion=0.1)
+    bound = inverse.errors(attacked, inverse.survivors(attacked, threat), threat, d, beta).amax(1)
+    truth = (d.view(attacked, beta) - d.view(x, beta + gamma)).flatten(1).norm(dim=1)
+    assert bool((truth <= bound).all()) and bool(bound.isfinite().all())
