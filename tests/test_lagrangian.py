@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from benchmarks.inverse import worst_consistent
-from warpcert.bounds import inverse_lambda
+from warpcert.bounds import inverse_lambda, inverse_metric
 from warpcert.bounds.chords import Ranges, affine, corner_taps, corners, remainder
 from warpcert.bounds.farkas import excluded
 from warpcert.bounds.functional import Functional
@@ -466,14 +466,12 @@ def test_what_is_enough_is_not_sharpened() -> None:
         assert bool((truth <= bound[:, inside][:, 0]).all())
 
 
-def test_tiny_pictures_of_which_little_is_seen() -> None:
-    """One pixel inside the vignette, and β's that show none of the picture: no direction can be followed there."""
-    d = Defence.surface("translation", 1, noise=0.1, preprocess=Preprocess("rectangle", 1))
-    threat, g = Threat.surface("translation", 1), torch.Generator().manual_seed(5)
-    x, gamma = torch.rand(1, 3, 3, dtype=torch.float64, generator=g), torch.tensor([[0.3, -0.6]], dtype=torch.float64)
-    attacked = threat.attacked(x, gamma)[0]
-    beta = torch.cat((d.draw_beta(6, g), torch.full((3, 2), 9.0, dtype=torch.float64)))
-    inverse = Lagrangian(motion=0.1)
-    bound = inverse.errors(attacked, inverse.survivors(attacked, threat), threat, d, beta).amax(1)
-    truth = (d.view(attacked, beta) - d.view(x, beta + gamma)).flatten(1).norm(dim=1)
-    assert bool((truth <= bound).all()) and bool(bound.isfinite().all())
+def test_directions_are_followed_also_where_nothing_is_seen() -> None:
+    """Views of zero, one and many directions: the eigenvalues found are those of C H⁻¹ Cᵀ, and no number is lost."""
+    g = torch.Generator().manual_seed(5)
+    seen = torch.randn(3, 6, 9, dtype=torch.float64, generator=g)
+    seen[0], seen[1, 1:] = 0, 0
+    some = torch.randn(3, 6, 6, dtype=torch.float64, generator=g)
+    value, pulled, after = inverse_metric._ritz(seen, torch.eye(9, dtype=torch.float64), some, 4)
+    assert torch.allclose(value, torch.linalg.eigvalsh(seen @ seen.mT), atol=1e-9)
+    assert bool(pulled.isfinite().all()) and bool(after.isfinite().all())
