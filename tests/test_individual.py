@@ -339,3 +339,79 @@ def test_certified_digits_have_the_same_answer_as_their_originals(generator: tor
         for z in (x, x_attacked) if not c.abstains else ():
             assert int(votes(model, defence, z, 1000, generator).argmax()) == c.label
     assert certified >= 1
+
+
+SHIFT = wc.Threat.surface("translation", 1)
+SHIFTED = wc.Defence.surface("translation", 0.4, noise=0.2, preprocess=wc.Preprocess("rectangle", 4))
+SQUARE = SHIFTED.preprocess.mask(SIDE, SIDE)
+
+
+@final
+class Lazy(InverseBound):
+    """Two cells of shifts whose true error is `least`, bounded no sharper than what is enough, times `share`."""
+
+    name: ClassVar[str] = "lazy"
+
+    def __init__(self, least: float, share: float = 1.0) -> None:
+        self.least, self.share, self.asked = least, share, list[float]()
+
+    def survivors(self, x_attacked: Tensor, threat: wc.Threat) -> Originals:
+        low = torch.tensor([[-1.0, -1.0], [0.5, 0.5]], dtype=torch.float64)
+        box = torch.zeros(2, *x_attacked.shape, dtype=torch.float64)
+        return Originals(low, low + 0.1, box, box + 1, 100, 0.0)
+
+    def errors(
+        self,
+        x_attacked: Tensor,
+        originals: Originals,
+        threat: wc.Threat,
+        defence: wc.Defence,
+        beta: Tensor,
+        **more: Any,
+    ) -> Tensor:
+        self.asked.append(more["enough"])
+        loose = self.share * more["enough"] if math.isfinite(more["enough"]) else 9.0
+        return torch.full((len(beta), len(originals.low)), max(self.least, loose), dtype=torch.float64)
+
+
+def shifted(x: Tensor, inverse: InverseBound, bright: Callable[[Tensor], Tensor], **changes: Any) -> wc.Certificate:
+    sampling = wc.Sampling(**{"n": 4000, "seed": 0, "windows": 3} | changes)
+    return wc.indiv_spt(bright, x, SHIFTED, SHIFT, sampling, inverse=inverse, betas=300)
+
+
+def inside_brighter(z: Tensor) -> Tensor:
+    s = z[:, 0, SQUARE].mean(1) - 0.5
+    return torch.stack((-s, s), 1)
+
+
+def test_shifts_vote_first_and_errors_need_only_be_enough() -> None:
+    """What votes forgive is what certifies: a bound at it does, one just above does not."""
+    grey = SHIFT.transform.quantize(torch.full((1, SIDE, SIDE), 0.5 + 0.5 / math.sqrt(int(SQUARE.sum()))))
+    for share, certified in ((0.999, True), (1.001, False)):
+        inverse = Lazy(0.0, share)
+        c = shifted(grey, inverse, inside_brighter)
+        assert (c.label == 1) == certified and wc.Certificate.from_dict(c.to_dict()) == c
+        for window, enough in zip(c.windows, inverse.asked, strict=True):
+            kappa, far = c.kappa(window), 2 * (0.05 / 0.4) ** 2
+            assert kappa is not None and enough == pytest.approx(0.2 * math.sqrt(kappa**2 - far), rel=1e-5)
+            assert share * enough * (1 + 1e-9) >= window.E
+
+
+def test_a_shift_without_votes_costs_no_analysis() -> None:
+    """Dark above: shifted back from (−1, −1) the picture has lost; that window comes first, and any bound will do."""
+    x = torch.full((1, SIDE, SIDE), 0.75)
+    x[:, :5] = 0.0
+    inverse = Lazy(0.0)
+    c = shifted(SHIFT.transform.quantize(x), inverse, inside_brighter)
+    assert c.abstains and len(c.windows) == 1 and inverse.asked == [math.inf]
+    assert c.windows[0].cell is not None and c.windows[0].cell.lower == (-1.0, -1.0)
+
+
+def test_false_certificates_of_shifts_are_rarer_than_alpha() -> None:
+    """The original's view is just on the other side, and the analysis does no more than the votes ask for."""
+    grey = SHIFT.transform.quantize(torch.full((1, SIDE, SIDE), 0.5 + 0.3 / math.sqrt(int(SQUARE.sum()))))
+    margin = (float(grey[0, 0, 0]) - 0.5) * math.sqrt(int(SQUARE.sum()))
+    wrong = 0
+    for seed in range(150):
+        wrong += not shifted(grey, Lazy(margin * 1.001), inside_brighter, n=400, alpha=0.4, seed=seed).abstains
+    assert wrong <= 150 * 0.18 + 3 * math.sqrt(150 * 0.18)
