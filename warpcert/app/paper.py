@@ -70,7 +70,7 @@ def _command(args: argparse.Namespace, name: str) -> str:
 
 
 def _list(out: Path) -> None:
-    listing = Printed("name", "what", "quick, CPU time", "has run", title="warpcert paper NAME [--quick]")
+    listing = Printed("name", "what", "quick, two cores", "has run", title="warpcert paper NAME [--quick]")
     for name, experiment in experiments.EXPERIMENTS.items():
         done = out / name / TABLE
         state = "no"

@@ -80,7 +80,7 @@ class Experiment:
     name: str
     title: str
     what: str
-    minutes: float  # of CPU time, the quick run with all data and models at hand
+    minutes: float  # of the quick run on two cores with all data at hand
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
