@@ -53,7 +53,7 @@ def test_bundled() -> None:
 
 def test_idx(mnist: tuple[Path, np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     root, x, y = mnist
-    data = load("mnist", "test", root)
+    data = load("mnist", "test", str(root))
     assert np.array_equal(data.images[:, 0].numpy(), x) and data.labels.tolist() == y.tolist()
     monkeypatch.setenv("WARPCERT_DATA", str(root))
     assert len(load("mnist")) == 7

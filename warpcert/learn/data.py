@@ -79,7 +79,7 @@ class Dataset:
         return Dataset(self.name, self.images[order], self.labels[order], self.classes)
 
 
-def load(name: str | Path, split: str = "test", root: Path | None = None) -> Dataset:
+def load(name: str | Path, split: str = "test", root: str | Path | None = None) -> Dataset:
     """The dataset of that name ("mnist500" comes with the package), or in that .npz file or folder of class folders.
 
     `root` is the folder with MNIST/, FashionMNIST/ and cifar-10-batches-py/; the environment variable WARPCERT_DATA if
@@ -87,7 +87,7 @@ def load(name: str | Path, split: str = "test", root: Path | None = None) -> Dat
     """
     if split not in ("train", "test"):
         raise ValueError(f"split {split!r} is not known; choose train or test")
-    text, path = str(name), Path(name)
+    text, path, root = str(name), Path(name), None if root is None else Path(root)
     if text == "mnist500":
         with resources.as_file(resources.files("warpcert") / "assets" / "mnist500.npz") as asset:
             x, y, _ = readers.read_npz(asset, "test")
