@@ -213,7 +213,7 @@ def exact(
     model: str = "",
 ) -> Certificate:
     """PROVED: the plain classifier f∘P answers the same at q(T_γ x) for every γ in the largest t·Γ of which that can be
-    proved; if t < 1, nearly always with a counterexample right behind its ends, else with the reason why it ends there.
+    proved; if t < 1, with the reason why it ends there and, where one was found, a counterexample outside.
 
     Of the defence only P is used. One parameter, 8-bit attacker, known x. The attacker's arithmetic may differ from the
     exact T by `tolerance` per pixel; every image's leading logit must lead by `slack` times the largest logit (at least

@@ -26,8 +26,8 @@ def norm(m: Tensor) -> Tensor:
     """Upper bounds [...] of the spectral norms of m [..., r, r]: ‖m‖₂² = ‖mmᵀ‖₂, four times, then ≤ ‖·‖_F; nearly
     sharp.
 
-    Every power is scaled to ‖·‖_F = 1, so that ‖·‖₂ ≥ r^(−½), and a product errs by less than r·u: by 1e-11 of ‖·‖₂
-    for r ≤ 3000.
+    Every power is scaled to ‖·‖_F = 1, so that ‖·‖₂² ≥ 1/r, and a product errs by less than r·u: by r²u of its norm,
+    of which all the roots together keep no more than r²u; four times that is added.
     """
     total, share = m.new_zeros(m.shape[:-2]), 1.0
     for _ in range(POWERS):
@@ -36,7 +36,7 @@ def norm(m: Tensor) -> Tensor:
         m = m / size[..., None, None]
         m = m @ m.mT
     size = torch.linalg.matrix_norm(m).clamp_min(1e-300)
-    bound: Tensor = (total + share * size.log()).exp() * (1 + 1e-9)
+    bound: Tensor = (total + share * size.log()).exp() * (1 + 1e-9 + 4 * m.shape[-1] ** 2 * 2.0**-53)
     return bound
 
 

@@ -44,7 +44,7 @@ def attack(model: nn.Module, x: Tensor, noise: Tensor, labels: Tensor, eps: floa
 
     noise [draws·B,...]. The model is attacked in eval mode, so that its statistics stay, and left in train mode.
     """
-    model.eval().requires_grad_(False)  # a compiled model would work out the weights' gradients too
+    model.eval()
     draws, dims = len(noise) // len(x), tuple(range(1, x.dim()))
     e = torch.zeros_like(x)
     for _ in range(steps):
@@ -55,7 +55,7 @@ def attack(model: nn.Module, x: Tensor, noise: Tensor, labels: Tensor, eps: floa
         size = eps if steps == 1 else 2 * eps / steps
         e = e.detach() + g * (size / g.square().sum(dims, keepdim=True).sqrt().clamp_min(1e-12))
         e = e * (eps / e.square().sum(dims, keepdim=True).sqrt().clamp_min(1e-12)).clamp_max(1)
-    model.train().requires_grad_(True)
+    model.train()
     return e
 
 
