@@ -103,7 +103,9 @@ def test_interrupted_with_workers_it_keeps_what_is_finished(tmp_path: Path) -> N
     """Ctrl-C, as a terminal sends it: to the driver and all its workers."""
     few = ["--n", "200", "--betas", "40", "--windows", "1", "--bound", "sampled", "--json", "--out", str(tmp_path)]
     command = [sys.executable, "-m", "warpcert", "certify", *few, "--count", "200", "--workers", "2"]
-    process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  a shell's background jobs ignore it
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=heard)
     path, deadline = tmp_path / "certificates.jsonl", time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         if path.exists() and path.read_bytes().count(b"\n") >= 2:
