@@ -110,6 +110,11 @@ def test_cover_and_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "too small ever" in capsys.readouterr().err
     assert main(["certify", "--method", "exact", "--unrounded", *few, "--out", str(tmp_path / "no")]) == 2
     assert "8-bit" in capsys.readouterr().err
+    bare = ["--vignette", "none", "--margin", "0", "--blur", "0", "1"]
+    coarse = ["--unrounded", "--coarse", "32", "--half", *bare, *few, "--out", str(tmp_path / "coarse")]
+    assert main(["certify", "--method", "exact", *coarse]) == 0
+    assert "proved" in capsys.readouterr().out and main(["check", str(tmp_path / "coarse")]) == 0
+    assert all(r["certificate"]["model"].endswith("-half-coarse32") for r in read_records(tmp_path / "coarse"))
 
 
 def test_bounds_say_what_they_are_proved_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from warpcert.bounds.crossings import Crossings, _Moved, find_crossings, levels
+from warpcert.bounds.crossing_paths import Moved
+from warpcert.bounds.crossings import Crossings, find_crossings, levels
 from warpcert.bounds.enumeration import Plan, images, plan
 from warpcert.bounds.exact import verify
 from warpcert.learn.data import load
@@ -215,7 +216,7 @@ def test_events_hold_their_root_tightly() -> None:
 
 @pytest.mark.parametrize("transform", [Rotation(), Scaling()])
 def test_the_generator_is_the_derivative_of_the_source(transform: Rotation | Scaling) -> None:
-    path = _Moved(picture("noise", (1, 5, 6)).double(), transform, -1.0)
+    path = Moved(picture("noise", (1, 5, 6)).double(), transform, -1.0, 1)
     pixel, gamma = torch.arange(30), torch.linspace(-1, 1, 30, dtype=torch.float64, requires_grad=True)
     s_y, s_x, t_y, t_x = path._point(pixel, gamma)
     for s, t in ((s_y, t_y), (s_x, t_x)):
@@ -242,9 +243,10 @@ def test_grey_pictures_cover_all_combinations_or_bundle() -> None:
 
 @pytest.mark.parametrize("key", list(THREATS))
 @pytest.mark.parametrize("name", ["noise", "binary"])
-def test_equations_vanish_at_their_events(key: str, name: str) -> None:
+@pytest.mark.parametrize("step", [1, 2, 16])
+def test_equations_vanish_at_their_events(key: str, name: str, step: int) -> None:
     threat = Threat.surface(THREATS[key][0], *THREATS[key][1:])
-    c = find_crossings(picture(name, (1, 5, 4)), threat)
+    c = find_crossings(picture(name, (1, 5, 4)), threat, step=step)
     t = {"scaling": -1, "contrast": 1}.get(key, 0)
 
     def functions(gamma: Tensor) -> Tensor:

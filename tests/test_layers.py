@@ -11,7 +11,7 @@ import warpcert
 
 PACKAGE = Path(warpcert.__file__).parent
 LAYERS = [
-    {"stats", "radius", "interval", "sealed", "version"},
+    {"stats", "radius", "interval", "sealed", "coarse", "version"},
     {"transforms"},
     {"threat", "region", "evidence"},
     {"certificate"},

@@ -79,7 +79,8 @@ def test_learns(tmp_path: Path) -> None:
     "changes", [{}, {"optimizer": "adamw", "lr": 0.01, "draws": 2, "consistency": 1.0, "adv_steps": 2, "worst": 3}]
 )
 def test_resume_is_exact(tmp_path: Path, changes: dict) -> None:
-    recipe = Recipe.from_dict(BASE | {"steps": 14, "flip": True, "shift": 1, "label_smoothing": 0.1} | changes)
+    more = {"steps": 14, "flip": True, "shift": 1, "cutout": 2, "label_smoothing": 0.1}
+    recipe = Recipe.from_dict(BASE | more | changes)
     whole = train(recipe, dots(), "cpu", tmp_path / "whole")
 
     def interrupt(row: dict) -> None:
@@ -145,6 +146,17 @@ def test_views_are_the_defence() -> None:
     wide = Views(recipe.override(["gamma=20", "spread=1"]), CPU)
     assert torch.equal(wide(x, generator(CPU, 0)), wide(x, generator(CPU, 0)))
     assert not torch.equal(wide(x, generator(CPU, 0)), wide(x, generator(CPU, 1)))
+
+
+def test_cutout_blanks_one_square() -> None:
+    plain = {"sigma": 0, "gamma": 0, "noise": 0, "attacked": 1, "vignette": "none", "blur_sigma": 0, "blur_size": 1}
+    recipe = Recipe.from_dict(BASE | plain | {"cutout": 4})
+    view = Views(recipe, CPU)(torch.ones(200, 1, 12, 12), generator(CPU, 1))
+    blank = view == 0
+    rows, columns = blank.any(3).sum((1, 2)), blank.any(2).sum((1, 2))
+    assert bool(((view == 0) | (view == 1)).all()) and int(rows.max()) == 4 == int(columns.max())
+    assert bool((blank.flatten(1).sum(1) == rows * columns).all()), "one square"
+    assert int(rows.min()) < 4, "some cut by the frame"
 
 
 def test_attack_stays_in_its_ball_and_hurts() -> None:

@@ -9,6 +9,7 @@ from warpcert.bounds.originals import IntervalInverse
 from warpcert.bounds.proved import Curve
 from warpcert.bounds.sampled import Sampled
 from warpcert.certificate import ABSTAIN, Certificate, ErrorBound, Kind
+from warpcert.coarse import Coarse
 from warpcert.learn.zoo import Loaded, load
 from warpcert.methods import base_spt, cover, dist_spt_d, dist_spt_d_online, dist_spt_x, exact, indiv_spt
 from warpcert.smoothing.early import predict_early
@@ -37,6 +38,7 @@ __all__ = [
     "Brightness",
     "Calibration",
     "Certificate",
+    "Coarse",
     "Contrast",
     "Curve",
     "Defence",

@@ -26,6 +26,7 @@ from warpcert.bounds.lagrangian import Lagrangian
 from warpcert.bounds.originals import InverseBound
 from warpcert.bounds.proved import Curve
 from warpcert.certificate import ABSTAIN, NO_ERROR, Certificate, ErrorBound, Exhausted, Kind, Margins
+from warpcert.coarse import Coarse
 from warpcert.smoothing.covering import Covering
 from warpcert.smoothing.individual import ErrorTest, Individual
 from warpcert.smoothing.inner import Inner
@@ -33,6 +34,7 @@ from warpcert.smoothing.joint import Classifier, logits_of
 from warpcert.smoothing.margins import MarginCover
 from warpcert.smoothing.run import Run, Sampling, check_fit
 from warpcert.threat import Defence, Threat
+from warpcert.transforms import Preprocess
 from warpcert.version import __version__
 
 __all__ = ["base_spt", "cover", "dist_spt_d", "dist_spt_d_online", "dist_spt_x", "exact", "indiv_spt"]
@@ -208,26 +210,35 @@ def exact(
     threat: Threat,
     *,
     slack: float = 1e-4,
-    tolerance: float = 1e-12,
+    tolerance: float | None = None,
     batch: int | None = None,
     model: str = "",
 ) -> Certificate:
     """PROVED: the plain classifier f∘P answers the same at q(T_γ x) for every γ in the largest t·Γ of which that can be
     proved; if t < 1, with the reason why it ends there and, where one was found, a counterexample outside.
 
-    Of the defence only P is used. One parameter, 8-bit attacker, known x. The attacker's arithmetic may differ from the
-    exact T by `tolerance` per pixel; every image's leading logit must lead by `slack` times the largest logit (at least
-    1), which stands for the rounding of logits: 10⁻⁴ in float32, 10⁻² for a network in half precision.
+    Of the defence only P is used. One parameter, 8-bit attacker, known x; to a classifier behind `Coarse` an attacker
+    who does not round is the same, and the proof is cheaper. The attacker's arithmetic may differ from the exact T by
+    `tolerance` per pixel (10⁻¹², and 10⁻⁷ for one who does not round, which holds what float32 makes of it); every
+    image's leading logit must lead by `slack` times the largest logit (at least 1), which stands for the rounding of
+    logits: 10⁻⁴ in float32, 10⁻² for a network in half precision.
     """
     x = check_fit(classifier, x, defence, threat)
     refuse_tf32(x, slack)
     start = time.perf_counter()
     plain = defence.without_parameter_noise(0.0)
+    step = classifier.step if isinstance(classifier, Coarse) else 1
+    if step > 1 and plain.preprocess != Preprocess():
+        raise ValueError(
+            "a coarse classifier is exhausted on the attacker's pictures: it goes without vignette and blur"
+        )
+    if tolerance is None:
+        tolerance = 1e-12 if threat.quantized else 1e-7
 
     def answer(z: Tensor) -> Tensor:
         return logits_of(classifier, plain.preprocess(z))
 
-    verdict = verify(answer, x, threat, batch=batch, slack=slack, tolerance=tolerance)
+    verdict = verify(answer, x, threat, batch=batch, slack=slack, tolerance=tolerance, step=step)
     done, found = None, verdict.crossings
     if verdict.held is not None:
         done = Exhausted(verdict.images, found, verdict.smallest_margin, slack, verdict.scope, verdict.held)

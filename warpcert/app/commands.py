@@ -98,6 +98,7 @@ def _job(args: argparse.Namespace, case: Case) -> Job:
         model=case.model,
         fingerprint=case.fingerprint,
         half=args.half,
+        coarse=args.coarse,
         shape=case.dataset.shape,
         device=str(case.device),
         defence=case.defence,

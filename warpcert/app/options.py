@@ -91,6 +91,14 @@ def add_case(parser: argparse.ArgumentParser) -> None:
     g.add_argument(
         "--half", action="store_true", help="compute the network in half precision: faster on a GPU, another function"
     )
+    g.add_argument(
+        "--coarse",
+        type=int,
+        default=1,
+        metavar="STEP",
+        help="the network sees levels of so many 8-bit values (a power of two): `exact` is cheaper, and holds for "
+        "attackers who do not round",
+    )
     add_device(g)  # type: ignore[arg-type]
     g = parser.add_argument_group("attacker")
     g.add_argument("--transform", choices=tuple(transforms.TRANSFORMS), help="default: the model's")
@@ -149,7 +157,7 @@ def open_case(args: argparse.Namespace) -> Case:
     device = device_of(args.device)
     dataset = data.load(args.data, args.split, args.data_root)
     dataset = dataset.shuffled() if args.shuffled else dataset
-    model = open_model(args.model, dataset.shape, device, args.half)
+    model = open_model(args.model, dataset.shape, device, args.half, args.coarse)
     if model.classes < len(dataset.classes):
         raise ValueError(f"the model knows {model.classes} classes, but {args.data} has {len(dataset.classes)}")
     if args.count < 1 or not 0 <= args.start < len(dataset):

@@ -6,6 +6,11 @@ the events of the pixel, such that for all γ ∈ Γ and all real images z with 
   - one of the levels low … high of its event that contains γ, or
   - if γ lies in none of its events, the settled level of the gap that γ lies in.
 
+Coarse levels. With step w > 1 q is replaced by Q_w of `coarse`: level k holds the 8-bit values wk − w/2 … wk + w/2 − 1,
+so its upper threshold is V = wk + w/2 − ½, which is V' = k + ½ for V' = (V + ½)/w. All below is about V' then: values,
+slopes and margins are those of V divided by w, exactly as w is a power of two; only adding 1/(2w) rounds once more.
+Every threshold of Q_w is one of q, so Q_w(q(z)) = Q_w(z): an attacker who rounds and one who does not are the same.
+
 Argument. Γ is cut into closed intervals for each pixel; they are halved until each is decided. On [m − h, m + h] the
 source point s(γ) = e^{γJ} p, J² = ±1, stays within h|s'(m)| + h²·sup|s''|/2 of s(m), axis by axis. If this box lies in
 one cell of the grid ("smooth"), V is the bilinear polynomial F of the cell and
@@ -20,7 +25,7 @@ V ∈ V(m) ± hL with L from the steepest of the 3 × 3 cells around s(m). The i
 
 Slack. With e = 2⁻⁵³, N = H + W, and sin, cos and exp good to 2 ulp, s has error ≤ 3eN, the place in the cell ≤ 5eN, V
 (gradient ≤ 255 per axis, eight more operations) ≤ 255·12eN; where rounding chose the neighbouring cell, V is off by
-twice as much again. margin = 255·(tolerance + 64eN) holds all of it, and pointwise maps with their three operations
+twice as much again. margin = (255/w)·(tolerance + 64eN) holds all of it, and pointwise maps with their three operations
 too. Settled levels are measured inside each gap and checked against the events at its ends.
 """
 
@@ -29,14 +34,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import max_pool2d, pad
 
+from warpcert.bounds.crossing_paths import Path, path_of
+from warpcert.coarse import check_step
 from warpcert.threat import Threat
-from warpcert.transforms import Brightness, Contrast, PointwiseTransform, Rotation, Scaling, SpatialTransform
+from warpcert.transforms import Contrast
 
 __all__ = ["Crossings", "find_crossings", "levels", "ragged"]
 
@@ -48,7 +54,7 @@ _Events = tuple[Tensor, ...]  # pixel, lower, upper, low, high, once (V is stric
 @final
 @dataclass(frozen=True)
 class Crossings:
-    """E events in the order of their upper ends; those of one pixel are disjoint. Levels are 0 … 255."""
+    """E events in the order of their upper ends; those of one pixel are disjoint. Levels are 0 … 255, or coarse."""
 
     start: Tensor  # uint8 [C,H,W]: q(T_γ x) at the lower end of Γ
     gamma: tuple[float, float]  # Γ
@@ -107,8 +113,10 @@ def levels(x: Tensor) -> tuple[Tensor, bool]:
     return value.round() if whole else value, whole
 
 
-def find_crossings(x: Tensor, threat: Threat, tolerance: float = 1e-12) -> Crossings:
+def find_crossings(x: Tensor, threat: Threat, tolerance: float = 1e-12, step: int = 1) -> Crossings:
     """All events of x [C,H,W] for γ ∈ Γ, on x's device; tolerance 1e-12 holds for attackers who compute in float64.
+
+    step    of the levels: 1 for those of an 8-bit attacker, w for those that a classifier behind `Coarse` sees.
 
     Of an 8-bit picture that came as floats the levels are meant; an attacker who starts from those floats is covered
     too: how far they are from the levels (3·10⁻⁸ in float32), grown as T makes it grow, is added to the tolerance.
@@ -118,15 +126,16 @@ def find_crossings(x: Tensor, threat: Threat, tolerance: float = 1e-12) -> Cross
     if not 0 <= tolerance < 0.1 / 255:
         raise ValueError(f"tolerance must lie in [0, {0.1 / 255:.1e}), a tenth of a level; got {tolerance}")
     value, whole = levels(x)
-    path, first, last = _path(value, threat), threat.box.lower[0], threat.box.upper[0]
+    path, first, last = path_of(value, threat, check_step(step)), threat.box.lower[0], threat.box.upper[0]
     if whole and x.dtype != torch.uint8:
         away = float((x.double() - value / 255).abs().max()) if x.numel() else 0.0
         tolerance += 1.01 * away * (math.exp(max(0.0, last)) if isinstance(threat.transform, Contrast) else 1.0)
-    slack = 255 * 64 * 2.0**-53 * sum(x.shape[1:])
+    unit = 255 / step
+    slack = unit * 64 * 2.0**-53 * sum(x.shape[1:])
     found: list[_Events] = []
     for interval in _intervals(path, torch.arange(x.numel(), device=x.device), first, last):
         while interval[0].numel():
-            events, interval = _decide(path, interval, 255 * tolerance + slack, slack)
+            events, interval = _decide(path, interval, unit * tolerance + slack, slack)
             found.append(events)
     events = _merge(tuple(map(torch.cat, zip(*found, strict=True))), 2.0**-48 * max(-first, last))
     return _settle(path, events, x.shape, (first, last), tolerance, whole)
@@ -141,136 +150,7 @@ def ragged(count: Tensor, total: int | None = None) -> tuple[Tensor, Tensor]:
     return owner, torch.arange(owner.numel(), device=count.device) - (count.cumsum(0) - count)[owner]
 
 
-class _Look(NamedTuple):
-    """V at γ, and on [γ − half, γ + half]: |V'| ≤ steep; where smooth, one formula ("piece") and |V''| ≤ bend."""
-
-    piece: Tensor
-    value: Tensor
-    slope: Tensor
-    bend: Tensor
-    steep: Tensor
-    smooth: Tensor
-
-
-@final
-class _Moved:
-    """V under rotation and scaling. Pieces are the cells of the grid, by channel; rows −2 and H stand for the rest."""
-
-    def __init__(self, value: Tensor, transform: SpatialTransform, first: float) -> None:
-        self.transform, self.turns = transform, isinstance(transform, Rotation)
-        self.height, self.width = value.shape[1:]
-        radius = math.hypot(self.height, self.width) / 2 * (1.0 if self.turns else math.exp(-min(first, 0.0)))
-        self.stride = 1 / max(1.0, radius)  # widest interval to `look` at: s moves by less than a pixel from its middle
-        place = torch.arange(value.numel(), device=value.device)
-        self.y = (place // self.width % self.height).double() - (self.height - 1) / 2
-        self.x = (place % self.width).double() - (self.width - 1) / 2
-        self.channel = place // (self.height * self.width) * ((self.height + 3) * (self.width + 3))
-        cell = torch.arange(value.shape[0] * (self.height + 3) * (self.width + 3), device=value.device)
-        self.row, self.column = cell // (self.width + 3) % (self.height + 3) - 2, cell % (self.width + 3) - 2
-        x = pad(value, (2, 2, 2, 2))
-        x00, x10, x01, x11 = x[:, :-1, :-1], x[:, 1:, :-1], x[:, :-1, 1:], x[:, 1:, 1:]
-        f_y, f_x, f_yx = x10 - x00, x01 - x00, x11 - x10 - x01 + x00
-        self.f = [t.flatten() for t in (x00, f_y, f_x, f_yx)]
-        steep = [torch.maximum(t.abs(), (t + f_yx).abs()) for t in (f_y, f_x)]
-        self.steep_y, self.steep_x = (t.flatten() for t in steep)
-        self.near_y, self.near_x = (max_pool2d(t, 3, stride=1, padding=1).flatten() for t in steep)
-
-    def _point(self, pixel: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """s and s' = Js, axis by axis."""
-        s_y, s_x = self.transform.source([gamma], self.y[pixel], self.x[pixel])
-        return (s_y, s_x, s_x, -s_y) if self.turns else (s_y, s_x, -s_y, -s_x)
-
-    def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
-        """V and V' at γ by the formula of the piece."""
-        s_y, s_x, t_y, t_x = self._point(pixel, gamma)
-        u, w = s_y + (self.height - 1) / 2 - self.row[piece], s_x + (self.width - 1) / 2 - self.column[piece]
-        return _bilinear([t[piece] for t in self.f], u, w, t_y, t_x)
-
-    def look(self, pixel: Tensor, gamma: Tensor, half: Tensor) -> _Look:
-        s_y, s_x, t_y, t_x = self._point(pixel, gamma)
-        if self.turns:
-            reach = half * torch.hypot(s_y, s_x)
-            top_y, top_x = s_y.abs() + reach, s_x.abs() + reach  # bounds of |s|, hence of |s''| = |J²s|, and of |s'|:
-            fast_y, fast_x = top_x, top_y
-        else:
-            fast_y, fast_x = top_y, top_x = s_y.abs() * half.exp(), s_x.abs() * half.exp()
-        u, w = s_y + (self.height - 1) / 2, s_x + (self.width - 1) / 2
-        row, column = u.floor().clamp_(-2, self.height), w.floor().clamp_(-2, self.width)
-        piece = ((row + 2) * (self.width + 3) + (column + 2)).long() + self.channel[pixel]
-        u, w = u - row, w - column
-        f = [t[piece] for t in self.f]
-        value, slope = _bilinear(f, u, w, t_y, t_x)
-        move_y, move_x = half * (t_y.abs() + half / 2 * top_y), half * (t_x.abs() + half / 2 * top_x)
-        smooth = ((u >= move_y) | (row == -2)) & ((u + move_y <= 1) | (row == self.height))
-        smooth &= ((w >= move_x) | (column == -2)) & ((w + move_x <= 1) | (column == self.width))
-        bend = 2 * f[3].abs() * fast_y * fast_x + self.steep_y[piece] * top_y + self.steep_x[piece] * top_x
-        steep = self.near_y[piece] * fast_y + self.near_x[piece] * fast_x
-        return _Look(piece, value, slope, bend, steep, smooth)
-
-    def equation(self, piece: Tensor, pixel: Tensor, level: Tensor, falls: Tensor) -> Tensor:
-        """V − (level + ½) on the piece, in integers against independent functions of γ; `falls` is the sign of −V'."""
-        # With z = 2s the place in the cell is ((z_y + a)/2, (z_x + b)/2), so 8V is an integer polynomial in z.
-        f, f_y, f_x, f_yx = (t[piece].round().long() for t in self.f)
-        a, b = self.height - 1 - 2 * self.row[piece], self.width - 1 - 2 * self.column[piece]
-        y, x = (2 * self.y[pixel]).long(), (2 * self.x[pixel]).long()
-        one = 8 * f - 8 * level - 4 + 4 * f_y * a + 4 * f_x * b + 2 * f_yx * a * b
-        z_y, z_x = 4 * f_y + 2 * f_yx * b, 4 * f_x + 2 * f_yx * a
-        linear, square = z_y * y + z_x * x, 2 * f_yx * x * y
-        if self.turns:  # 1, cos γ, cos 2γ, sin γ, sin 2γ
-            return torch.stack((one, linear, square, z_y * x - z_x * y, f_yx * (x * x - y * y)), 1)
-        # 1, t, t² with t = e^{−γ}; a rational root (−linear ± root)/(2·square) by its own linear equation
-        inner = linear * linear - 4 * square * one
-        root = inner.clamp_min(0).double().sqrt().round().long()
-        rational = (square != 0) & (root * root == inner)
-        one, linear = torch.where(rational, linear - falls * root, one), torch.where(rational, 2 * square, linear)
-        return torch.stack((one, linear, square * ~rational, 0 * one, 0 * one), 1)
-
-
-def _bilinear(f: list[Tensor], u: Tensor, w: Tensor, t_y: Tensor, t_x: Tensor) -> tuple[Tensor, Tensor]:
-    along_x = f[2] + f[3] * u
-    return f[0] + f[1] * u + along_x * w, (f[1] + f[3] * w) * t_y + along_x * t_x
-
-
-@final
-class _Recoloured:
-    """V under brightness, 255(x + γ), and contrast, 255x·e^γ: one piece per pixel. Clamping only removes thresholds."""
-
-    stride = 1.0
-
-    def __init__(self, value: Tensor, transform: PointwiseTransform) -> None:
-        self.transform, self.value, self.adds = transform, value.flatten(), isinstance(transform, Brightness)
-
-    def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
-        value = 255 * self.transform.value(gamma, self.value[piece] / 255)
-        return value, torch.full_like(value, 255) if self.adds else value
-
-    def look(self, pixel: Tensor, gamma: Tensor, half: Tensor) -> _Look:
-        value, slope = self.on(pixel, pixel, gamma)
-        steep = slope * half.exp()
-        return _Look(pixel, value, slope, steep * (not self.adds), steep, steep >= 0)
-
-    def equation(self, piece: Tensor, pixel: Tensor, level: Tensor, falls: Tensor) -> Tensor:
-        x, zero = self.value[piece].round().long(), torch.zeros_like(piece)
-        columns = (2 * (x - level) - 1, zero + 510) if self.adds else (-2 * level - 1, 2 * x)  # 1, γ or 1, e^γ
-        return torch.stack((*columns, zero, zero, zero), 1)
-
-
-_Path = _Moved | _Recoloured
-
-
-def _path(value: Tensor, threat: Threat) -> _Path:
-    if not threat.quantized:
-        raise ValueError("only an 8-bit attacker has crossings: use Threat(..., quantized=True)")
-    if isinstance(transform := threat.transform, Brightness | Contrast):
-        return _Recoloured(value, transform)
-    if not isinstance(transform, Rotation | Scaling):
-        raise ValueError(f"crossings are known for rotation, scaling, brightness, contrast; got {transform.name}")
-    if threat.interpolation != "bilinear":
-        raise ValueError(f"crossings are known for a bilinear attacker; got {threat.interpolation!r}")
-    return _Moved(value, transform, threat.box.lower[0])
-
-
-def _intervals(path: _Path, every: Tensor, first: float, last: float) -> Iterator[_Intervals]:
+def _intervals(path: Path, every: Tensor, first: float, last: float) -> Iterator[_Intervals]:
     """(pixel, [a, b]): Γ for all pixels, in intervals no wider than the stride, cut at γ = 0 where all of them kink."""
     left, right = (
         torch.linspace(a, b, 1 + max(1, math.ceil(1.01 * (b - a) / path.stride)), dtype=torch.float64)
@@ -282,18 +162,18 @@ def _intervals(path: _Path, every: Tensor, first: float, last: float) -> Iterato
         yield pixel, edges[:-1].repeat(part.numel()), edges[1:].repeat(part.numel())
 
 
-def _level(value: Tensor) -> Tensor:
-    return (value + 0.5).floor().clamp_(0, 255).long()
+def _level(value: Tensor, top: int) -> Tensor:
+    return (value + 0.5).floor().clamp_(0, top).long()
 
 
-def _decide(path: _Path, interval: _Intervals, margin: float, slack: float) -> tuple[_Events, _Intervals]:
+def _decide(path: Path, interval: _Intervals, margin: float, slack: float) -> tuple[_Events, _Intervals]:
     """The events of the intervals that are decided, and the halves of the others."""
     pixel, a, b = interval
     middle = (a + b) / 2
     half = torch.maximum(b - middle, middle - a) * (1 + 2.0**-40)
     look = path.look(pixel, middle, half)
     spread = torch.where(look.smooth, half * (look.slope.abs() + half * look.bend / 2), half * look.steep) + margin
-    low, high = _level(look.value - spread), _level(look.value + spread)
+    low, high = _level(look.value - spread, path.top), _level(look.value + spread, path.top)
     unclear = low < high
     # the error of the slope is at most that of V times |s'| ≤ 1/stride
     monotone = unclear & look.smooth & (look.slope.abs() > 2 * half * look.bend + slack / path.stride)
@@ -307,11 +187,11 @@ def _decide(path: _Path, interval: _Intervals, margin: float, slack: float) -> t
     return events, (pixel.repeat(2), torch.cat((a, middle)), torch.cat((middle, b)))
 
 
-def _cross(path: _Path, piece: Tensor, rising: Tensor, interval: _Intervals, margin: float) -> _Events:
+def _cross(path: Path, piece: Tensor, rising: Tensor, interval: _Intervals, margin: float) -> _Events:
     """One event for each threshold that a monotone V comes within `margin` of on [a, b]; `rising` is the sign of V'."""
     ends = torch.stack([path.on(piece, interval[0], end)[0] for end in interval[1:]])
-    lowest = (ends.amin(0) - margin - 0.5).ceil().clamp_(0, 255).long()
-    highest = (ends.amax(0) + margin - 0.5).floor().clamp_(-1, 254).long()
+    lowest = (ends.amin(0) - margin - 0.5).ceil().clamp_(0, path.top).long()
+    highest = (ends.amax(0) + margin - 0.5).floor().clamp_(-1, path.top - 1).long()
     item, position = ragged((highest - lowest + 1).clamp_(min=0))
     level = lowest[item] + position
     piece, rising, pixel, a, b = (t[item] for t in (piece, rising, *interval))
@@ -356,26 +236,26 @@ def _merge(events: _Events, apart: float) -> _Events:
 
 
 def _settle(
-    path: _Path, events: _Events, shape: torch.Size, gamma: tuple[float, float], tolerance: float, whole: bool
+    path: Path, events: _Events, shape: torch.Size, gamma: tuple[float, float], tolerance: float, whole: bool
 ) -> Crossings:
     """Measures the settled levels, checks them against the events, and sorts."""
     (first, last), (pixel, lower, upper, low, high, once) = gamma, events
     still = torch.zeros(shape.numel(), dtype=torch.float64, device=pixel.device)
-    start = _level(path.look(torch.arange(shape.numel(), device=pixel.device), still + first, still).value)
+    start = _level(path.look(torch.arange(shape.numel(), device=pixel.device), still + first, still).value, path.top)
     same = pixel[1:] == pixel[:-1]
     until = torch.full_like(lower, last)
     until[:-1] = torch.where(same, lower[1:], until[:-1])
     value = path.look(pixel, (upper + until) / 2, torch.zeros_like(upper)).value
     # Where Γ ends inside an event nothing is settled beyond, and any of its levels will do: of two, the other one.
     early, late, pair = lower <= first, upper >= last, once & (high - low == 1)
-    after = torch.where(late, _level(value).clamp(low, high), _level(value))
+    after = torch.where(late, _level(value, path.top).clamp(low, high), _level(value, path.top))
     start[pixel[early]] = torch.where(pair & ~late, low + high - after, start[pixel].clamp(low, high))[early]
     before = start[pixel]
     before[1:] = torch.where(same, after[:-1], before[1:])
     after = torch.where(late & pair, low + high - before, after)
     outside = (torch.minimum(before, after) < low) | (torch.maximum(before, after) > high)
-    near = ((value - 0.5) - (value - 0.5).round()).abs() <= 255 * tolerance
-    if bool((outside | (near & ~late & (value > 0) & (value < 255))).any()):
+    near = ((value - 0.5) - (value - 0.5).round()).abs() <= 255 / path.step * tolerance
+    if bool((outside | (near & ~late & (value > 0) & (value < path.top))).any()):
         raise RuntimeError("a settled level contradicts the events beside it: please report this picture and threat")
     look = path.look(pixel, (lower + upper) / 2, (upper - lower) / 2 + 1e-9)  # 1e-9: clear of other cells for sure
     equation = path.equation(look.piece, pixel, low, (before - after).sign())

@@ -9,6 +9,8 @@ some γ produces that image. Let t be the least onset of one that failed, as a m
 less onset were all asked about and did not fail, so the label is proved on u·Γ for all u < t; t is reported less 10⁻¹²
 of it, which contains its rounding. Cliques beyond the limit count as failed.
 
+Behind `Coarse` f sees Q_w(T_γ x) only, and Q_w takes the place of q in all of this: fewer images, any attacker.
+
 A grid of γ is tried first: a counterexample found there ends the walk, and Γ is not looked at beyond.
 
 Arithmetic. f receives float32 image/255, correctly rounded, in batches; deployment must feed the same values. The
@@ -28,6 +30,7 @@ from torch import Tensor
 
 from warpcert.bounds.crossings import Crossings, find_crossings, levels
 from warpcert.bounds.enumeration import Chunks, Plan, plan
+from warpcert.coarse import shown
 from warpcert.threat import Threat
 
 __all__ = ["Verdict", "verify"]
@@ -79,17 +82,20 @@ def verify(
     slack: float = 1e-4,
     tolerance: float = 1e-12,
     limit: int = 1024,
+    step: int = 1,
 ) -> Verdict:
     """Proves f(q(T_γ x)) = label for all γ ∈ t·Γ, with the largest t that can be proved; x [C,H,W] on f's device.
 
     label   defaults to f's answer on x
     slack   an image counts as label if its logit leads by more than slack·max(1, largest |logit|), as another class if
             that leads by more; anything between leaves the answer open
+    step    w > 1: f is a classifier behind `Coarse` with this step: f(z) = f(Q_w(z)) for all real z, and the attacker
+            may round or not
     """
     began = time.perf_counter()
-    judge = _Judge(classifier, levels(x)[0] / 255, threat, label, slack)
+    judge = _Judge(classifier, levels(x)[0] / 255, threat, label, slack, step)
     judge.probe(255)
-    halves = [_Half(side, end, plan(c, limit)) for side, end, c in _cut(x, threat, judge.limit, tolerance)]
+    halves = [_Half(side, end, plan(c, limit)) for side, end, c in _cut(x, threat, judge.limit, tolerance, step)]
     isolation = time.perf_counter() - began
     unresolved = sum(h.made.unresolved for h in halves)
     if (doubt := min(h.made.doubt / h.unit for h in halves)) < judge.limit:
@@ -130,10 +136,12 @@ class _Half(NamedTuple):
         return self.end or 1.0
 
 
-def _cut(x: Tensor, threat: Threat, limit: float, tolerance: float) -> Iterator[tuple[int, float, Crossings]]:
+def _cut(
+    x: Tensor, threat: Threat, limit: float, tolerance: float, step: int
+) -> Iterator[tuple[int, float, Crossings]]:
     """Γ up to `limit` times its ends, cut at 0: side, end of Γ, and its events against |γ|. A point has one side."""
     first, last, share = threat.box.lower[0], threat.box.upper[0], min(1.0, limit)
-    found = find_crossings(x, replace(threat, box=threat.box.scaled(share)), tolerance)
+    found = find_crossings(x, replace(threat, box=threat.box.scaled(share)), tolerance, step)
     if last > 0 or first == 0:
         yield 1, last, found.from_zero()
     if first < 0:
@@ -149,7 +157,7 @@ def _outwards(halves: list[_Half], judge: _Judge, size: int) -> Iterator[_Batch]
             return
         chunks, h = ways[way]
         for image, where in chunks.images(i):
-            yield image, torch.cat((h.side * where[:, :2], where[:, 2:] / h.unit), 1)
+            yield shown(image, judge.step), torch.cat((h.side * where[:, :2], where[:, 2:] / h.unit), 1)
 
 
 def _full(parts: Iterable[_Batch], batch: int) -> Iterator[_Batch]:
@@ -172,17 +180,28 @@ class _Judge:
     """Asks f about images, and remembers from where on nothing is proved, why, and the nearest counterexample."""
 
     def __init__(
-        self, classifier: Callable[[Tensor], Tensor], x: Tensor, threat: Threat, label: int | None, slack: float
+        self,
+        classifier: Callable[[Tensor], Tensor],
+        x: Tensor,
+        threat: Threat,
+        label: int | None,
+        slack: float,
+        step: int,
     ) -> None:
-        self.classifier, self.x, self.threat, self.slack = classifier, x, threat, slack
+        self.classifier, self.x, self.threat, self.slack, self.step = classifier, x, threat, slack, step
         self.full = torch.tensor(255.0, device=x.device)  # a tensor: a GPU multiplies by the reciprocal of a number
         self.gamma: float | None = None
         self.image: Tensor | None = None
         self.limit = math.inf  # the least onset, as a multiple of Γ, of an image that failed
         self.evaluated, self.smallest, self.reason = 0, math.inf, ""
-        own = _uint8(threat.transform.quantize(x))[None]
+        own = self._seen(x)[None]
         self.label = int(classifier(own.float() / self.full).argmax()) if label is None else label
         self.own = torch.tensor(self.label, device=x.device)
+
+    def _seen(self, z: Tensor) -> Tensor:
+        """What f sees of real z: q(z), or Q_w(z); uint8."""
+        rounded = (255 * self.threat.transform.quantize(z)).round().to(torch.uint8)
+        return shown((rounded.short() + self.step // 2) // self.step, self.step) if self.step > 1 else rounded
 
     def _leads(self, image: Tensor) -> Tensor:
         """By how much label leads, in units of max(1, largest |logit|) of the image, [B]."""
@@ -196,7 +215,7 @@ class _Judge:
         grid = self.threat.box.grid(count).to(self.x.device)
         moved = self.threat.transform(self.x, grid, self.threat.interpolation)
         clear = ((255 * moved - 0.5) - (255 * moved - 0.5).round()).abs().flatten(1).amin(1) > 1e-8
-        image = _uint8(self.threat.transform.quantize(moved))
+        image = self._seen(moved)
         wrong = ((self._leads(image) < -self.slack) & clear).nonzero()[:, 0].tolist()
         first, last = self.threat.box.lower[0], self.threat.box.upper[0]
         found = [(g / last if g > 0 else g / first if g < 0 else 0.0, i) for i in wrong for g in grid[i].tolist()]
@@ -237,7 +256,8 @@ class _Judge:
         """A γ at which the attack in float64 hands over exactly this image."""
         start, end, _ = where.tolist()
         grid = torch.linspace(start, end, 33, dtype=torch.float64, device=where.device)[:, None]
-        same = (_uint8(self.threat.attacked(self.x, grid)) == image).flatten(1).all(1).nonzero()[:, 0]
+        moved = self.threat.transform(self.x, grid, self.threat.interpolation)
+        same = (self._seen(moved) == image).flatten(1).all(1).nonzero()[:, 0]
         return float(grid[same[same.numel() // 2], 0]) if same.numel() else None
 
     def _refutes(self, image: Tensor, gamma: float) -> bool:
@@ -247,8 +267,3 @@ class _Judge:
             self.gamma, self.image = gamma, image.clone()
             self.reason = f"f answers differently at {self.threat.transform.to_text(gamma)}"
         return wrong
-
-
-def _uint8(z: Tensor) -> Tensor:
-    """8-bit images from what `quantize` returns."""
-    return (255 * z).round().to(torch.uint8)

@@ -55,6 +55,7 @@ class Job:
     threat: Threat
     sampling: Sampling
     half: bool = False  # the network in half precision
+    coarse: int = 1  # the step of the levels that it sees
     nested: bool = False
     sup: SupBound = Curve()  # of dist-x, as are the next two
     betas: int = 500
@@ -71,7 +72,7 @@ class Job:
 
     def open(self) -> Certifier:
         """The certifier, with the model loaded in this process; refuses another model than the one described."""
-        opened = open_model(self.model, self.shape, device_of(self.device), self.half)
+        opened = open_model(self.model, self.shape, device_of(self.device), self.half, self.coarse)
         if opened.fingerprint != self.fingerprint:
             raise ValueError(
                 f"the model {self.model} of a worker has the fingerprint {opened.fingerprint[:12]}…, but the run is "

@@ -15,7 +15,7 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, final
@@ -23,6 +23,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from warpcert.coarse import Coarse, check_step
 from warpcert.learn import models, zoo
 from warpcert.smoothing.joint import Classifier, logits_of
 
@@ -53,13 +54,22 @@ def absolute(name: str) -> str:
     return str((Path(name) if Path(name).suffix in _READERS else zoo.find(name)).absolute())
 
 
-def open_model(name: str, shape: tuple[int, ...], device: torch.device, half: bool = False) -> Opened:
+def open_model(name: str, shape: tuple[int, ...], device: torch.device, half: bool = False, coarse: int = 1) -> Opened:
     """The model called `name`, if it classifies batches [B, *shape]; a ValueError says what does not fit.
 
     name: one of the zoo's, a .safetensors file of ours, .onnx (needs onnxruntime), .pt (TorchScript), .pt2 (exported
     program), or `package.module:function`, which returns an nn.Module or a function of batches. All but the first three
     can run code: open only what you trust. half: a residual network of ours is computed in half precision.
+    coarse > 1: behind `Coarse` with this step.
     """
+    opened = _open(name, shape, device, half)
+    if check_step(coarse) == 1:
+        return opened
+    rounded = Coarse(opened.classifier, coarse)
+    return replace(opened, classifier=rounded, fingerprint=f"{opened.fingerprint}-coarse{coarse}")
+
+
+def _open(name: str, shape: tuple[int, ...], device: torch.device, half: bool) -> Opened:
     path = Path(name)
     if half and (_is_entry(name) or path.suffix in _READERS):
         raise ValueError(f"half precision is for residual networks of ours; {name} brings its own arithmetic")

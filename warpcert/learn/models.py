@@ -122,7 +122,8 @@ class Half(nn.Module):
         super().__init__()
         if not isinstance(model, ResNet):
             raise ValueError("a lipschitz model's constant is proved for float32: do not compute it in half precision")
-        self.model = channels_last(deepcopy(model).half().eval())
+        self.model = channels_last(deepcopy(model).half())
+        self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(x.half()).float()  # type: ignore[no-any-return]

@@ -60,6 +60,7 @@ class Recipe:
     worst: int = 1  # so many γ are drawn for every picture, and the one with the largest loss is trained on
     flip: bool = False  # mirror left and right
     shift: int = 0  # whole pixels, up to this many along each side; of a sound, samples of time
+    cutout: int = 0  # pixels: a square of this side, anywhere in the picture, is blanked
     # optimisation
     epochs: float = 20.0
     steps: int = 0  # in place of epochs, where positive
@@ -91,7 +92,8 @@ class Recipe:
         for name in ("batch", "draws", "lr", "spread", "temperature", "worst"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
-        for name in ("steps", "validation", "shift", "adv_steps", "adv_eps", "consistency", "weight_decay", "offset"):
+        counts = ("steps", "validation", "shift", "cutout", "adv_steps")
+        for name in (*counts, "adv_eps", "consistency", "weight_decay", "offset"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
         for name in ("attacked", "warmup", "ema", "label_smoothing", "adv_warmup", "momentum"):

@@ -28,6 +28,15 @@ def delayed(x: Tensor, by: Tensor) -> Tensor:
     return x.gather(-1, index) * inside[:, None]
 
 
+def _uncut(x: Tensor, side: int, where: Tensor) -> Tensor:
+    """A mask [B,1,H,W] that is False in a square around the place `where` [B,2], as shares of height and width."""
+    near = [
+        (torch.arange(n, device=x.device) + 0.5 - where[:, axis, None] * n).abs() < side / 2
+        for axis, n in enumerate(x.shape[-2:])
+    ]
+    return ~(near[0][:, :, None] & near[1][:, None, :])[:, None]
+
+
 @final
 class Views:
     """Draws P T_b x by a recipe's law. Its constants live on the device, so no call waits for the device."""
@@ -51,6 +60,8 @@ class Views:
         if recipe.shift:
             by = torch.randint(-recipe.shift, recipe.shift + 1, (count, 2), generator=draw, device=device)
             x = transforms.get("translation")(x, by, "nearest") if x.dim() == 4 else delayed(x, by[:, 0])
+        if recipe.cutout and x.dim() == 4:
+            x = x * _uncut(x, recipe.cutout, torch.rand(count, 2, generator=draw, device=device))
         beta = torch.randn(count, dim, generator=draw, device=device) * self.sigma
         gamma = torch.rand(count, dim, generator=draw, device=device) * self.width + self.lower
         k = round(recipe.attacked * count)
