@@ -50,7 +50,7 @@ def blur() -> None:
     for sigma, size in BLURS:
         preprocess = wc.Preprocess("circle", 1, sigma, size)
         between = class_distance(preprocess, digits)
-        for interpolation in ("bilinear", "bicubic"):
+        for interpolation in ("bilinear", "bicubic", "bicubic-0.5"):
             defence = wc.Defence.surface("rotation", 30, noise=0.15, interpolation=interpolation, preprocess=preprocess)
             E = worst_error(defence, threat, images)
             print(f"| {sigma:g}, {size} | {interpolation} | {E:.2f} | {between:.1f} | {between / E:.1f} |")

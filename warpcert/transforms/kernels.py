@@ -107,18 +107,31 @@ def taps(source_y: Tensor, source_x: Tensor, height: int, width: int, k: Kernel)
 
 
 def gather(x: Tensor, source_y: Tensor, source_x: Tensor, k: Kernel) -> Tensor:
-    """The definition, evaluated literally: x [C,H,W] or [B,C,H,W] at coordinates [B,H',W'] → [B,C,H',W']."""
-    height, width = x.shape[-2:]
-    index, weight = taps(source_y, source_x, height, width, k)
-    batch = index.shape[0]
-    flat = x.flatten(-2)
-    if x.dim() == 3:
-        value = flat[:, index].movedim(0, 1)  # [B,C,H',W',K]
+    """The definition, evaluated literally: x [C,H,W] or [B,C,H,W] at coordinates [B,H',W'] → [B,C,H',W'].
+
+    Row by row of the kernel, Σ_j k(s_y − j) Σ_i k(s_x − i) x_ji, so that no tensor holds all pixels that take part.
+    """
+    (height, width), places = x.shape[-2:], source_y.shape
+    (row, weight_y), (column, weight_x) = _axis(source_y, height, k), _axis(source_x, width, k)
+    along = [t.movedim(-1, 0).flatten(2) for t in (row * width, weight_y, column, weight_x)]  # [2·reach, B, H'W']
+    if x.dim() == 3:  # all points of all parameters as one long row: [C,B·H'W']
+        along, flat = [t.flatten(1) for t in along], x.flatten(1)
     else:
-        channels = x.shape[1]
-        wide = index.reshape(batch, 1, -1).expand(batch, channels, -1)
-        value = flat.gather(2, wide).reshape(batch, channels, *index.shape[1:])
-    return (value * weight.unsqueeze(1)).sum(-1)
+        along, flat = [t.unsqueeze(2) for t in along], x.flatten(2)
+    rows, weights_y, columns, weights_x = (t.contiguous().unbind() for t in along)
+
+    def at(index: Tensor) -> Tensor:
+        return flat.index_select(1, index) if x.dim() == 3 else flat.gather(2, index.expand(-1, x.shape[1], -1))
+
+    total = torch.zeros((), dtype=x.dtype, device=x.device)
+    for r, w_y in zip(rows, weights_y, strict=True):
+        line = torch.zeros((), dtype=x.dtype, device=x.device)
+        for c, w_x in zip(columns, weights_x, strict=True):
+            line = line + at(r + c) * w_x
+        total = total + line * w_y
+    if x.dim() == 3:
+        return total.reshape(x.shape[0], *places).movedim(0, 1)
+    return total.reshape(*x.shape[:2], *places[1:])
 
 
 def sample(x: Tensor, source_y: Tensor, source_x: Tensor, k: Kernel) -> Tensor:
