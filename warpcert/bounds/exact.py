@@ -91,14 +91,14 @@ def verify(
     slack   an image counts as label if its logit leads by more than slack·max(1, largest |logit|), as another class if
             that leads by more; anything between leaves the answer open
     limit   combinations of one clique, beyond which coinciding crossings are bundled (see `enumeration`), or else the
-            walk ends: 1024, and 16384 for an attacker who does not round and has no bundles
+            walk ends: 1024, and 32768 for an attacker who does not round and has no bundles
     step    w > 1: f is a classifier behind `Coarse` with this step: f(z) = f(Q_w(z)) for all real z, and the attacker
             may round or not
     """
     began = time.perf_counter()
     judge = _Judge(classifier, levels(x)[0] / 255, threat, label, slack, step)
     judge.probe(255)
-    limit = limit or (1024 if threat.quantized else 1 << 14)
+    limit = limit or (1024 if threat.quantized else 1 << 15)
     halves = [_Half(side, end, plan(c, limit)) for side, end, c in _cut(x, threat, judge.limit, tolerance, step)]
     isolation = time.perf_counter() - began
     unresolved = sum(h.made.unresolved for h in halves)
