@@ -102,7 +102,7 @@ def exact_row(row: Row, options: argparse.Namespace, transform: str, picture: st
     for turn, (kind, x) in enumerate(pictures(g)):
         if row.done(turn, options):
             return
-        if x.numel() > (64 if float32 else 400):
+        if x.numel() > (64 if float32 else 432):
             continue
         x = ((x * 255).round() / 255).to(options.device, getattr(torch, picture))
         if float32 and turn % 2:  # not a multiple of 1/255: taken as it is
@@ -135,7 +135,7 @@ def certificates_row(row: Row, options: argparse.Namespace, transform: str, how:
     for turn, (kind, x) in enumerate(pictures(g)):
         if row.done(turn, options):
             return
-        if x.numel() > 400:
+        if x.numel() > 432:
             continue
         x = x.float().to(options.device)
         weight = torch.randn(6, x.numel(), generator=g).to(x)
