@@ -20,6 +20,7 @@ lint: $(READY)
 
 soundness: $(READY)
 	$(BIN)/python -m benchmarks.soundness
+	$(BIN)/python -m benchmarks.soundness_exact
 	$(BIN)/python -m benchmarks.soundness_inverse
 
 bench: $(READY)

@@ -5,7 +5,6 @@ exceeds the bound that was proved for it; zero tolerance, in float64 and in floa
 
     curve         ‖P T_β q(T_γ x) − P T_{β+γ} x‖ ≤ upper(β): random γ, special γ, and a climb from the worst ones
     cover         ‖P x' − P z_j‖ ≤ E_j for γ in window j, and the windows tile Γ
-    exact         q(T_γ x) is among the images that were enumerated, for random γ and at the ends of every crossing
     certificates  a vote of many samples at an attacked image never contradicts a certificate
 
 Images: digits, smooth colour noise, white noise, binary noise, checkerboards, single pixels, constants, ascended ones
@@ -29,10 +28,7 @@ from torch.nn.functional import avg_pool2d, interpolate
 
 from warpcert import methods
 from warpcert.bounds.cover import Windows, cover_windows
-from warpcert.bounds.crossings import find_crossings
 from warpcert.bounds.curve import curve_bound
-from warpcert.bounds.enumeration import images as enumerated
-from warpcert.bounds.enumeration import plan
 from warpcert.bounds.error import interpolation_error
 from warpcert.bounds.proved import Curve
 from warpcert.certificate import ABSTAIN, Certificate
@@ -315,52 +311,6 @@ def cover_row(row: Row, options: argparse.Namespace, transform: str, att: str, q
             return
 
 
-def exact_row(row: Row, options: argparse.Namespace, transform: str, picture: str, attacker: str) -> None:
-    """q(T_γ x) for random γ, and at both ends and the middle of every crossing, is one of the images enumerated.
-
-    picture: the dtype of the x that is verified. attacker: the arithmetic in which T_γ of this very x is computed;
-    for float32 with a tolerance that holds all of his rounding.
-    """
-    g = torch.Generator().manual_seed(options.seed + 2)
-    float32 = attacker == "float32"
-    for turn, (kind, x) in enumerate(pictures(g)):
-        if x.numel() > (64 if float32 else 400):
-            continue
-        x = ((x * 255).round() / 255).to(options.device, getattr(torch, picture))
-        box = BOXES[transform][turn % len(BOXES[transform])]
-        if float32:
-            box = box.scaled(0.1)
-        sample = Threat.surface(transform, 1)
-        threat = Threat(sample.transform, box)
-        if float32 and turn % 2:  # not a multiple of 1/255: taken as it is
-            x = (x * 0.9).clamp(0, 1)
-        crossings = find_crossings(x, threat, 3e-6 if float32 else 1e-12)
-        made = plan(crossings)
-        if made.unresolved or made.total > 2**20 or (float32 and made.bundles):
-            if time.perf_counter() - row.start > options.seconds:
-                return
-            continue
-        key = torch.randint(-(2**62), 2**62, (x.numel(),), generator=g).to(x.device)
-
-        def hashed(image: Tensor, key: Tensor = key) -> Tensor:
-            return (image.flatten(1).long() * key).sum(1)
-
-        known = torch.cat([hashed(image) for image, _ in enumerated(made, 4096)])
-        gamma = [box.uniform(max(1, min(4 * MOST, options.pairs) * 16 // (16 + x.numel())), g).to(x.device)]
-        if not made.bundles:  # a bundle is about exact arithmetic: at its very root float64 may differ
-            middle = (crossings.lower + crossings.upper)[:, None] / 2
-            near = middle + 3e-8 * torch.randn(len(middle), 16, generator=g, dtype=torch.float64).to(x.device)
-            gamma += [crossings.lower[:, None], crossings.upper[:, None], middle]
-            gamma += [near.clamp(box.lower[0], box.upper[0]).reshape(-1, 1)]
-        # Bundled, the claim is about T of the 8-bit picture in exact arithmetic; otherwise about these very floats too.
-        start = (255 * x.double()).round() / 255 if made.bundles else x.to(getattr(torch, attacker))
-        for part in torch.cat(gamma).split(max(1, WORK // x.numel())):
-            handed = (255 * threat.attacked(start, part).double()).round().to(torch.uint8)
-            row.check(torch.isin(hashed(handed), known), f"turn {turn}, {kind} {list(x.shape)}, {box}")
-        if row.done(turn, options):
-            return
-
-
 def certificates_row(row: Row, options: argparse.Namespace, method: str, transform: str) -> None:
     """Predictions at attacked images inside the certified set; α = 10⁻⁴ each, so a failure is no accident."""
     g = torch.Generator().manual_seed(options.seed + 3)
@@ -380,26 +330,20 @@ def certificates_row(row: Row, options: argparse.Namespace, method: str, transfo
     sampling = Sampling(n=4000, alpha=1e-4, seed=options.seed)
     for turn, number in enumerate(torch.randperm(len(images), generator=g).tolist()):
         x = images[number]
-        certificate: Certificate
         if method == "dist-x":
             certificate = methods.dist_spt_x(classifier, x, defence, threat, sampling, sup=Curve(1.2), betas=120)
-        elif method == "cover":
-            certificate = methods.cover(classifier, x, defence, threat, sampling, target=0.8)
         else:
-            certificate = methods.exact(classifier, x, defence, threat)
+            certificate = methods.cover(classifier, x, defence, threat, sampling, target=0.8)
         again = Certificate.from_dict(certificate.to_dict())
         row.check(torch.tensor([again == certificate]), f"picture {number}: a record read back is the same")
         if (reach := certificate.reach) is not None and not certificate.abstains:
             gamma = torch.cat((reach.uniform(40, g), reach.grid(7 if reach.dim == 1 else 3))).to(x.device)
             given = threat.attacked(x.double(), gamma).float()
             answers = given.new_empty(len(given), dtype=torch.long)
-            if method == "exact":
-                answers = classifier(certificate.defence.preprocess(given)).argmax(1)
-            else:
-                own = plain if method == "cover" else defence
-                source = torch.Generator(device=x.device).manual_seed(number)
-                for i, z in enumerate(given):
-                    answers[i] = predict(classifier, own, z, n=2000, alpha=1e-6, generator=source).label
+            own = plain if method == "cover" else defence
+            source = torch.Generator(device=x.device).manual_seed(number)
+            for i, z in enumerate(given):
+                answers[i] = predict(classifier, own, z, n=2000, alpha=1e-6, generator=source).label
             row.check((answers == certificate.label) | (answers == ABSTAIN), f"picture {number} of mnist500")
         if row.done(turn, options):
             return
@@ -424,11 +368,7 @@ def rows() -> Iterator[tuple[str, Job]]:
         for att, quantized in itertools.product(KERNELS if name in SPATIAL else KERNELS[:1], (True, False)):
             job = partial(cover_row, transform=name, att=att, quantized=quantized)
             yield f"cover: {name}, {att}, {attacker(quantized)}", job
-    kinds = (("float64", "float64"), ("float32", "float64"), ("float32", "float32"))
-    for name, (picture, arithmetic) in itertools.product(("rotation", "scaling", *POINTWISE), kinds):
-        job = partial(exact_row, transform=name, picture=picture, attacker=arithmetic)
-        yield f"exact: {name}, {picture} picture, {arithmetic} attacker", job
-    for method, name in itertools.product(("dist-x", "cover", "exact"), ("rotation", "brightness")):
+    for method, name in itertools.product(("dist-x", "cover"), ("rotation", "brightness")):
         yield f"certificates: {method}, {name}", partial(certificates_row, method=method, transform=name)
 
 

@@ -28,10 +28,13 @@ def real(surface: tuple[str, *tuple[float, ...]]) -> Threat:
     return Threat.surface(surface[0], *surface[1:], quantized=False)
 
 
+def level(picture: Tensor, step: int) -> np.ndarray:
+    return Coarse(torch.nn.Identity(), step).level(picture).flatten(1).numpy()
+
+
 def seen(x: Tensor, threat: Threat, gamma: Tensor, step: int, shake: Tensor | float = 0.0) -> np.ndarray:
     """The levels of T_γ x, unrounded, as a coarse classifier takes them."""
-    moved = threat.transform(levels(x)[0] / 255, gamma[:, None]) + shake
-    return Coarse(torch.nn.Identity(), step).level(moved).flatten(1).numpy()
+    return level(threat.transform(levels(x)[0] / 255, gamma[:, None]) + shake, step)
 
 
 @pytest.mark.parametrize("step", [1, *STEPS])
@@ -51,22 +54,28 @@ def test_levels(step: int, generator: torch.Generator) -> None:
 
 
 def misses(crossings: Crossings, x: Tensor, threat: Threat, gamma: Tensor, step: int) -> int:
-    known = rows(everything(plan(crossings))[0])
-    return sum(row.tobytes() not in known for row in seen(x, threat, gamma, step))
+    """How many γ have another picture than those enumerated, computed in float64 and handed over in float32."""
+    made = plan(crossings)
+    gamma = gamma[gamma < made.doubt]
+    known = rows(everything(made)[0])
+    handed = threat.attacked(levels(x)[0] / 255, gamma[:, None]).float()
+    return sum(row.tobytes() not in known for row in level(handed, step))
 
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", ["noise", "float", "binary", "dot"])
-def test_every_unrounded_attack_is_enumerated(name: str, step: int, generator: torch.Generator) -> None:
+def test_every_attack_is_enumerated(name: str, step: int, generator: torch.Generator) -> None:
     for key, surface in THREATS.items():
         x, threat = picture(name, (1, 5, 5) if step < 8 else (2, 5, 6)), real(surface)
-        crossings = find_crossings(x, threat, step=step)
-        made = plan(crossings)
-        gamma = [threat.box.uniform(4000, generator)[:, 0]]
-        if not made.bundles:  # where float64 may round either way
-            gamma += [crossings.lower, crossings.upper, (crossings.lower + crossings.upper) / 2]
-        assert misses(crossings, x, threat, torch.cat(gamma), step) == 0, key
-        assert made.unresolved == 0 and int(crossings.start.max()) <= highest(step)
+        crossings = find_crossings(x, threat, 1e-7, step)
+        inside = crossings.lower + (crossings.upper - crossings.lower) * torch.linspace(0, 1, 9)[:, None]
+        gamma = torch.cat((threat.box.uniform(4000, generator)[:, 0], inside.flatten()))
+        assert misses(crossings, x, threat, gamma, step) == 0 and int(crossings.start.max()) <= highest(step), key
+        assert plan(crossings).bundles == 0, "exact values are handed over as floats"
+        rounding = replace(threat, quantized=True)
+        crossings = find_crossings(x, rounding, step=step)
+        assert plan(crossings).unresolved == 0, "coinciding crossings are bundled"
+        assert misses(crossings, x, rounding, gamma[:4000], step) == 0, key
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -77,7 +86,7 @@ def test_exact_arithmetic_is_enumerated_ties_by_rule(key: str, step: int) -> Non
     ties = 0
     for name in ("noise", "constant"):
         x = picture(name, (1, 4, 4))
-        made = plan(find_crossings(x, real(surface), step=step))
+        made = plan(find_crossings(x, Threat.surface(*surface), step=step))
         known = rows(everything(made)[0])
         for t in parameters[::3]:
             rounded = exact_levels(x, key, t)
@@ -105,7 +114,7 @@ def test_a_sloppy_attacker_is_enumerated(step: int, generator: torch.Generator) 
 
 def test_dropping_one_crossing_is_noticed_and_there_are_fewer(generator: torch.Generator) -> None:
     x, threat = picture("noise", (1, 6, 6)), real(("rotation", 40))
-    crossings = find_crossings(x, threat, step=8)
+    crossings = find_crossings(x, threat, 1e-7, 8)
     gamma = threat.box.uniform(30_000, generator)[:, 0]
     assert misses(crossings, x, threat, gamma, 8) == 0
     for event in torch.randperm(len(crossings), generator=generator)[:8].tolist():
@@ -149,10 +158,62 @@ def test_the_method_takes_the_step_from_the_classifier() -> None:
     assert finer.exhausted is not None and certificate.exhausted.crossings == finer.exhausted.crossings
     with pytest.raises(ValueError, match="put the classifier behind Coarse"):
         wc.exact(plain, x, defence, threat)
-    with pytest.raises(ValueError, match="goes without vignette and blur"):
-        wc.exact(f, x, replace(defence, preprocess=Preprocess("none", 0.0, 1.0, 3)), threat)
+    for g in (f, Coarse(plain, 1)):  # levels of a blurred picture hang on how it was rounded
+        with pytest.raises(ValueError, match="goes without vignette and blur"):
+            wc.exact(g, x, replace(defence, preprocess=Preprocess("none", 0.0, 1.0, 3)), finer.threat)
     with pytest.raises(ValueError, match="power of two"):
         Coarse(plain, 12)
+
+
+class Even(torch.nn.Module):
+    """Class 1 where the first two pixels of the first row are not 64 levels apart."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        value = (255 * z[:, 0, 0, :2]).round()
+        odd = (value[:, 0] - value[:, 1] != 64).float()
+        return torch.stack((1 - odd, odd), 1)
+
+
+def test_crossings_that_coincide_do_not_in_float32() -> None:
+    """Under brightness 100 and 36 reach their thresholds at the same γ: exactly, and not as float32 pictures."""
+    x = torch.tensor([100, 36], dtype=torch.uint8).repeat(1, 6, 3)
+    f, threat = Coarse(Even().eval(), 8), real(("brightness", 0.1))
+    defence = Defence.surface("brightness", 0, noise=0)
+    reach = wc.exact(f, x.float() / 255, defence, threat).reach
+    assert reach is not None
+    root = torch.arange(-24.5, 26, 8, dtype=torch.float64)[:, None] / 255
+    gamma = (root + torch.linspace(-4e-8, 4e-8, 401, dtype=torch.float64)).reshape(-1, 1)
+    answers = f(threat.attacked(x.double() / 255, gamma).float()).argmax(1)
+    wrong = gamma[answers == 1, 0]
+    assert len(wrong) > 100 and not any(reach.contains((g,)) for g in wrong.tolist())
+    rounded = wc.exact(f, x.float() / 255, defence, replace(threat, quantized=True))
+    assert rounded.reach == threat.box and "if the attacker computes T exactly from the 8-bit picture" in str(rounded)
+
+
+@pytest.mark.parametrize("surface", [("rotation", 8), ("scaling", 10)])
+@pytest.mark.parametrize("step", [4, 32])
+def test_an_attacker_in_float32_needs_a_tolerance_and_has_it(surface: tuple[str, float], step: int) -> None:
+    """Opposite pixels of a picture like its own half turn cross one after the other, or not, in coarser arithmetic."""
+    x, threat = 0.99 * picture("float", (1, 10, 10)), real(surface)
+    x[:, 5:] = x[:, :5].flip(1, 2) + 3e-7
+    x = x.float()
+    crossings = find_crossings(x, threat, 1e-7, step)
+    gamma = (crossings.lower + crossings.upper) / 2 + torch.linspace(-1e-6, 1e-6, 41)[:, None]
+    gamma = gamma.flatten()[:, None].clamp(*threat.box.lower, *threat.box.upper)
+    float64, float32 = (rows(level(threat.attacked(z, gamma).float(), step)) for z in (x.double(), x))
+    known, wide = (rows(everything(plan(find_crossings(x, threat, t, step)))[0]) for t in (1e-7, 5e-7 * 20))
+    assert float64 <= known and float32 <= wide and not float32 <= known
+
+
+def test_the_record_tells_the_tolerance() -> None:
+    x, defence = noise(1).float() / 255, Defence.surface("rotation", 0, noise=0)
+    f, threat = Coarse(Affine(noise(1), 1), 8), Threat.surface("rotation", 5, quantized=False)
+    for given, told in ((None, 1e-7), (1e-5, 1e-5)):
+        certificate = wc.exact(f, x, defence, threat, tolerance=given)
+        assert certificate.exhausted is not None and certificate.exhausted.tolerance == told
+        assert f"proved if the attacker computes T to within {told:g} per pixel" in str(certificate)
+        assert wc.Certificate.from_dict(certificate.to_dict()) == certificate
+    assert wc.exact(f, x, defence, replace(threat, quantized=True)).exhausted.tolerance == 1e-12  # type: ignore
 
 
 def test_opened_behind_coarse_levels_and_in_half_precision() -> None:

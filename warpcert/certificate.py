@@ -199,12 +199,9 @@ class Certificate:
             return f"HEURISTIC, not a proof: {claim}; nominal confidence {1 - self.alpha:g}."
         claim = claim[0].upper() + claim[1:]
         if self.exhausted:
-            who = (
-                " if the attacker computes T exactly from the 8-bit picture" if self.exhausted.scope == "exact" else ""
-            )
             end = f"; {self.reason}" if self.reason else ""
             asked = f"the classifier was asked about all {self.exhausted.images} possible images"
-            return f"{claim}: proved{who}, {asked}{end}."
+            return f"{claim}: proved{self.exhausted.proviso}, {asked}{end}."
         if self.margins:
             return f"{claim}: proved by margins, its logits are {self.margins.lipschitz:.6g}-Lipschitz."
         scope = ""

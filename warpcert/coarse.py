@@ -37,7 +37,8 @@ def shown(level: Tensor, step: int) -> Tensor:
 class Coarse(nn.Module):
     """f(Q_w(z)) for a classifier f of batches with values in [0, 1]. Q_w(Q_w(z)) = Q_w(z).
 
-    The product 255z is taken in float64: a z in float32 is at most 3·10⁻⁸ off, which is all that a tolerance must hold.
+    The product 255z is taken in float64: of a picture that is handed over in float32 only the 3·10⁻⁸ by which float32
+    rounds it go into a tolerance, besides the error with which it was computed.
     """
 
     def __init__(self, classifier: Callable[[Tensor], Tensor], step: int = 8) -> None:

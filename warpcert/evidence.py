@@ -104,8 +104,16 @@ class Exhausted:
     crossings: int
     margin: float
     slack: float
-    scope: str  # which arithmetic of the attacker is covered
+    scope: str  # which arithmetic of the attacker is covered: "exact", or any within "tolerance"
     held: float = 1.0
+    tolerance: float | None = None  # how far each of his pixels may be from T's; None in records that do not tell
+
+    @property
+    def proviso(self) -> str:
+        """For which attackers, in words."""
+        if self.scope == "exact":
+            return " if the attacker computes T exactly from the 8-bit picture"
+        return "" if self.tolerance is None else f" if the attacker computes T to within {self.tolerance:g} per pixel"
 
 
 @final

@@ -218,17 +218,20 @@ def exact(
     proved; if t < 1, with the reason why it ends there and, where one was found, a counterexample outside.
 
     Of the defence only P is used. One parameter, 8-bit attacker, known x; to a classifier behind `Coarse` an attacker
-    who does not round is the same, and the proof is cheaper. The attacker's arithmetic may differ from the exact T by
-    `tolerance` per pixel (10⁻¹², and 10⁻⁷ for one who does not round, which holds what float32 makes of it); every
-    image's leading logit must lead by `slack` times the largest logit (at least 1), which stands for the rounding of
-    logits: 10⁻⁴ in float32, 10⁻² for a network in half precision.
+    who does not round is the same, and the proof is cheaper.
+
+    tolerance   how far what the attacker hands over may be from the exact T, per pixel: 10⁻¹², and 10⁻⁷ for one who
+                does not round. That is T in float64, and what float32 makes of its result. Who computes T itself in
+                float32 errs by more under rotation and scaling (4·10⁻⁶ was seen at 32×32): 5·10⁻⁷·(H + W) covers him
+    slack       every image's leading logit must lead by this times the largest logit (at least 1), which stands for the
+                rounding of logits: 10⁻⁴ in float32, 10⁻² for a network in half precision
     """
     x = check_fit(classifier, x, defence, threat)
     refuse_tf32(x, slack)
     start = time.perf_counter()
     plain = defence.without_parameter_noise(0.0)
     step = classifier.step if isinstance(classifier, Coarse) else 1
-    if step > 1 and plain.preprocess != Preprocess():
+    if isinstance(classifier, Coarse) and plain.preprocess != Preprocess():
         raise ValueError(
             "a coarse classifier is exhausted on the attacker's pictures: it goes without vignette and blur"
         )
@@ -241,7 +244,7 @@ def exact(
     verdict = verify(answer, x, threat, batch=batch, slack=slack, tolerance=tolerance, step=step)
     done, found = None, verdict.crossings
     if verdict.held is not None:
-        done = Exhausted(verdict.images, found, verdict.smallest_margin, slack, verdict.scope, verdict.held)
+        done = Exhausted(verdict.images, found, verdict.smallest_margin, slack, verdict.scope, verdict.held, tolerance)
     isolation = ErrorBound(0.0, 0.0, Kind.PROVED, "crossings", cells=found, seconds=verdict.seconds_isolation)
     return Certificate(
         method="exact",

@@ -138,7 +138,8 @@ def find_crossings(x: Tensor, threat: Threat, tolerance: float = 1e-12, step: in
             events, interval = _decide(path, interval, unit * tolerance + slack, slack)
             found.append(events)
     events = _merge(tuple(map(torch.cat, zip(*found, strict=True))), 2.0**-48 * max(-first, last))
-    return _settle(path, events, x.shape, (first, last), tolerance, whole)
+    # Equations are about exact values. Who rounds these hands over what they give; unrounded they become floats first.
+    return _settle(path, events, x.shape, (first, last), tolerance, whole and threat.quantized)
 
 
 def ragged(count: Tensor, total: int | None = None) -> tuple[Tensor, Tensor]:
@@ -236,9 +237,9 @@ def _merge(events: _Events, apart: float) -> _Events:
 
 
 def _settle(
-    path: Path, events: _Events, shape: torch.Size, gamma: tuple[float, float], tolerance: float, whole: bool
+    path: Path, events: _Events, shape: torch.Size, gamma: tuple[float, float], tolerance: float, exact: bool
 ) -> Crossings:
-    """Measures the settled levels, checks them against the events, and sorts."""
+    """Measures the settled levels, checks them against the events, and sorts. `exact`: with equations."""
     (first, last), (pixel, lower, upper, low, high, once) = gamma, events
     still = torch.zeros(shape.numel(), dtype=torch.float64, device=pixel.device)
     start = _level(path.look(torch.arange(shape.numel(), device=pixel.device), still + first, still).value, path.top)
@@ -259,6 +260,6 @@ def _settle(
         raise RuntimeError("a settled level contradicts the events beside it: please report this picture and threat")
     look = path.look(pixel, (lower + upper) / 2, (upper - lower) / 2 + 1e-9)  # 1e-9: clear of other cells for sure
     equation = path.equation(look.piece, pixel, low, (before - after).sign())
-    equation *= (look.smooth & pair & (before != after) & ~(early & late) & whole)[:, None]
+    equation *= (look.smooth & pair & (before != after) & ~(early & late) & exact)[:, None]
     image, columns = start.to(torch.uint8).reshape(shape), (pixel, lower, upper, before, after, low, high, equation)
     return Crossings(image, gamma, tolerance, *columns).take(upper.argsort(stable=True))

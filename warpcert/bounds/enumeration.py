@@ -21,7 +21,8 @@ their clique is part of one before. So who knows the answers for all images with
 Bundles. Under symmetry, scaling and above all brightness many pixels cross at the same γ*, too many for their 2^m
 combinations. If a clique exceeds `limit`, events that are strictly monotone, have a point in common and proportional
 equations V − (k+½) = 0 (in integers, compared exactly) are bundled: the union is an interval on which they have one
-common root. Left of it none has switched, right of it all have, on it all values lie on thresholds.
+common root. Left of it none has switched, right of it all have, on it all values lie on thresholds. An attacker who
+does not round has no bundles: even exact values are handed over as floats, which near γ* are off to either side.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ some γ produces that image. Let t be the least onset of one that failed, as a m
 less onset were all asked about and did not fail, so the label is proved on u·Γ for all u < t; t is reported less 10⁻¹²
 of it, which contains its rounding. Cliques beyond the limit count as failed.
 
-Behind `Coarse` f sees Q_w(T_γ x) only, and Q_w takes the place of q in all of this: fewer images, any attacker.
+Behind `Coarse` f sees Q_w(T_γ x) only, and Q_w takes the place of q in all of this: fewer images, and it matters not
+whether the attacker rounds.
 
 A grid of γ is tried first: a counterexample found there ends the walk, and Γ is not looked at beyond.
 
@@ -81,7 +82,7 @@ def verify(
     batch: int | None = None,
     slack: float = 1e-4,
     tolerance: float = 1e-12,
-    limit: int = 1024,
+    limit: int | None = None,
     step: int = 1,
 ) -> Verdict:
     """Proves f(q(T_γ x)) = label for all γ ∈ t·Γ, with the largest t that can be proved; x [C,H,W] on f's device.
@@ -89,12 +90,15 @@ def verify(
     label   defaults to f's answer on x
     slack   an image counts as label if its logit leads by more than slack·max(1, largest |logit|), as another class if
             that leads by more; anything between leaves the answer open
+    limit   combinations of one clique, beyond which coinciding crossings are bundled (see `enumeration`), or else the
+            walk ends: 1024, and 32768 for an attacker who does not round and has no bundles
     step    w > 1: f is a classifier behind `Coarse` with this step: f(z) = f(Q_w(z)) for all real z, and the attacker
             may round or not
     """
     began = time.perf_counter()
     judge = _Judge(classifier, levels(x)[0] / 255, threat, label, slack, step)
     judge.probe(255)
+    limit = limit or (1024 if threat.quantized else 1 << 15)
     halves = [_Half(side, end, plan(c, limit)) for side, end, c in _cut(x, threat, judge.limit, tolerance, step)]
     isolation = time.perf_counter() - began
     unresolved = sum(h.made.unresolved for h in halves)
