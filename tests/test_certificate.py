@@ -218,6 +218,19 @@ def test_exact_certificates_spend_no_alpha() -> None:
     assert c.kind is Kind.PROVED and c.reach == THREAT.box and "all 1234 possible images" in str(c)
     assert Certificate.from_dict(c.to_dict()) == c
     assert replace(c, exhausted=replace(done, margin=1e-5)).reach is None
+    floats = replace(c, threat=replace(THREAT, quantized=False), exhausted=replace(done, scope="exact"))
+    with pytest.raises(ValueError, match="hands over floats"):
+        Certificate.from_dict(floats.to_dict())
+
+
+@pytest.mark.parametrize("share", [0.3333333, 0.66666, 0.99999999, 0.1234567, 1.2e-7, 0.20009999])
+def test_a_sentence_never_says_more_than_was_proved(share: float) -> None:
+    none, done = ErrorBound(0.0, 0.0, Kind.PROVED, "crossings"), Exhausted(9, 8, 0.5, 1e-4, "tolerance", share)
+    c = Certificate("exact", "exact", 7, THREAT, DEFENCE, none, (), 0.0, (), 10, exhausted=done)
+    assert c.reach is not None and c.span in str(c)
+    said, proved = float(c.span.strip("±°")), math.degrees(c.reach.upper[0])
+    assert 0.999 * proved < said <= proved
+    assert replace(c, exhausted=replace(done, held=1.0)).span == "±50°"
     with pytest.raises(ValueError, match="no α"):
         Certificate.from_dict(replace(c, alpha=0.01).to_dict())
 

@@ -177,13 +177,18 @@ class Certificate:
             return box if self.covers(box) else None
         return region.reach(box, self.regions)
 
+    @property
+    def span(self) -> str:
+        """The reach in words, never more than it is; "" if there is none."""
+        reach, box = self.reach, self.threat.box
+        return self.threat.transform.span(reach, inward=reach != box) if reach else ""
+
     def __str__(self) -> str:
-        reach = self.reach
-        if self.abstains or reach is None:
+        if self.abstains or self.reach is None:
             if self.counterexample is not None:
                 return f"Not kept: {self.reason}."
             return f"Abstains: {self.reason or 'the votes are too close for this error bound'}."
-        span = self.threat.transform.span(reach)
+        span = self.span
         pixels = "rounded" if self.threat.quantized else "unrounded"
         if isinstance(self.threat.transform, SpatialTransform):
             pixels += f", {self.threat.interpolation}"
@@ -309,6 +314,8 @@ class Certificate:
             )
         if self.exhausted and not 0 <= self.exhausted.held <= 1:
             raise ValueError(f"an exact certificate holds on t·Γ with 0 ≤ t ≤ 1; got t = {self.exhausted.held:g}")
+        if self.exhausted and self.exhausted.scope == "exact" and not self.threat.quantized:
+            raise ValueError("an attacker who does not round hands over floats: no certificate takes them for exact")
         if self.counterexample and any(r.contains(Box(self.counterexample, self.counterexample)) for r in self.regions):
             raise ValueError("the counterexample lies inside the certified set")
         if (e.stated_rho is None) != (self.share is None):

@@ -92,7 +92,7 @@ def card(run: RunFolder, row: Row, *, deep: bool) -> Card:
     else:
         t = held(row)
         status, title = "wrong" if t is None else "whole" if t == 1 else "part", _class(run, c.label)
-    reach = c.threat.transform.span(c.reach) if c.reach else "–"
+    reach = c.span or "–"
     return Card(
         row,
         status,

@@ -226,8 +226,8 @@ EFFICIENCY = Experiment(
         Testing("sequential", "inner test, E/σ_δ = 1.5: sequential", sequential=True),
         Testing("fixed", "inner test, E/σ_δ = 1.5: fixed n", sequential=False),
         Exhausting("exact", "every rotation within ±5°, 8-bit attacker", step=1),
-        Exhausting("exact-8", "the same, levels of 8, any attacker", step=8),
-        Exhausting("exact-32", "the same, levels of 32, any attacker", step=32),
+        Exhausting("exact-8", "the same, levels of 8, real-valued attacker", step=8),
+        Exhausting("exact-32", "the same, levels of 32, real-valued attacker", step=32),
         *_sides(),
     ),
     notes=(

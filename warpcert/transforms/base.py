@@ -119,16 +119,20 @@ class Transform(ABC):
         return (z.clamp(self.low, self.high) * levels).round_().div_(levels)
 
     @final
-    def to_text(self, internal: float) -> str:
-        """An internal value in surface units, for people."""
-        return f"{self.surface(internal):.4g}{'' if self.unit in '°%' else ' '}{self.unit}"
+    def to_text(self, internal: float, inward: bool = False) -> str:
+        """An internal value in surface units, for people: four digits, the nearest or (inward) the next towards 0."""
+        value = self.surface(internal)
+        if inward and value:
+            scale = 10.0 ** (3 - math.floor(math.log10(abs(value))))
+            value = math.trunc(value * scale * (1 - 1e-12)) / scale
+        return f"{value:.4g}{'' if self.unit in '°%' else ' '}{self.unit}"
 
     @final
-    def span(self, box: Box) -> str:
-        """A box in surface units, for people: ±30°, −20% … +30%, ±2 px × ±2 px."""
+    def span(self, box: Box, inward: bool = False) -> str:
+        """A box in surface units, for people: ±30°, −20% … +30%, ±2 px × ±2 px; what is said lies inside, if inward."""
         axes = []
         for lo, hi in zip(box.lower, box.upper, strict=True):
-            low, high = self.to_text(lo), self.to_text(hi)
+            low, high = self.to_text(lo, inward), self.to_text(hi, inward)
             axes.append(f"±{high}" if low in (f"-{high}", high) else f"{low} … +{high}")
         return " × ".join(axes)
 
