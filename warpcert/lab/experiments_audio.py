@@ -152,7 +152,7 @@ AUDIO = Experiment(
     title="Volume changes of spoken words",
     what="Ten spoken words: certified accuracy under every change of volume up to 1, 2, 3, 4 dB, 16-bit rounding and "
     "clipping included.",
-    minutes=0.9,
+    minutes=1.2,
     columns=("sounds", "accuracy of g", "E", "ρ", "q_E", *(f"±{v} dB" for v in (0, *LEVELS)), "clipped at ±4 dB",
              "seconds per sound"),
     rows=(

@@ -216,7 +216,7 @@ EFFICIENCY = Experiment(
     title="What certificates cost",
     what="Error bounds of ours against intervals, one level of sampling against two, tests that stop against tests of "
     "fixed size, all levels of a picture against coarse ones, and cost against image size.",
-    minutes=0.5,
+    minutes=0.7,
     columns=("images", "seconds", "work", "bound / largest found", "median r", "accepted"),
     rows=(
         Bounding("curve", "error of a digit, ±10°: curve bound", "curve"),

@@ -122,7 +122,7 @@ VIOLATIONS = Experiment(
     name="violations",
     title="How often BaseSPT's radius is wrong",
     what="BaseSPT's radius r per image, then random γ inside it: how often does g answer otherwise there.",
-    minutes=1.2,
+    minutes=1.1,
     columns=(
         "images",
         "with a radius",
