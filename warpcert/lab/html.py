@@ -120,7 +120,11 @@ def plain_words(run: RunFolder) -> str:
     else:
         said = f"{start} to stay under every {t.noun} within {span}."
     if s.kind is Kind.HEURISTIC:
-        why = "the interpolation error is only sampled" if first.error.betas else "the interpolation error is left out"
+        why = (
+            "the interpolation error is only sampled"
+            if first.error.bound != "none"
+            else "the interpolation error is left out"
+        )
         return f"{said} Heuristic: this may be false, for {why}."
     if s.kind is Kind.PROVED:
         asked = f"the plain classifier was asked about every {thing} that such an attacker can produce"
