@@ -184,9 +184,10 @@ class Exhausting(Row):
         dataset, model, size = desk.dataset("mnist500"), desk.model("mnist-rotation-exact"), self.size(desk)
         threat = Threat.surface("rotation", self.gamma, quantized=self.step == 1)
         classifier = Coarse(model.classifier, self.step) if self.step > 1 else model.classifier
+        defence = replace(model.defence, preprocess=Preprocess())
 
         def one(index: int) -> dict[str, Any]:
-            c = methods.exact(classifier, desk.image(dataset, index), model.defence, threat)
+            c = methods.exact(classifier, desk.image(dataset, index), defence, threat)
             return {"passes": c.passes, "seconds": c.seconds, "proved": c.covers(threat.box)}
 
         values = yield from measured(folder, self.config(desk, model=model.fingerprint), range(size.images), one)
