@@ -386,14 +386,18 @@ def run(named: Iterable[tuple[str, Job]], options: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--pairs", type=int, default=1_000_000, help="parameters tried per row, in both precisions")
+def parser_of(words: str | None, pairs: int) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=words.splitlines()[0] if words else None)
+    parser.add_argument("--pairs", type=int, default=pairs, help="parameters tried per row")
     parser.add_argument("--seconds", type=float, default=180, help="at most about so long per row")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="rows whose name contains this")
-    return run(rows(), parser.parse_args())
+    return parser
+
+
+def main() -> int:
+    return run(rows(), parser_of(__doc__, 1_000_000).parse_args())
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.soundness import BOXES, MOST, POINTWISE, WORK, Row, pictures, run
+from benchmarks.soundness import BOXES, MOST, POINTWISE, WORK, Row, parser_of, pictures, run
 from warpcert import methods
 from warpcert.bounds.crossings import Crossings, find_crossings
 from warpcert.bounds.enumeration import Plan, images, plan
@@ -173,13 +173,7 @@ def rows() -> Iterator[tuple[str, partial[None]]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--pairs", type=int, default=1_000_000, help="parameters tried per row")
-    parser.add_argument("--seconds", type=float, default=180, help="at most about so long per row")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="rows whose name contains this")
-    return run(rows(), parser.parse_args())
+    return run(rows(), parser_of(__doc__, 1_000_000).parse_args())
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from importlib import resources
 import torch
 from torch import Tensor
 
-from benchmarks.soundness import PREPROCESS, SIGMA, Row, pictures, run
+from benchmarks.soundness import PREPROCESS, SIGMA, Row, parser_of, pictures, run
 from warpcert import methods
 from warpcert.bounds.functional import Functional
 from warpcert.bounds.lagrangian import Lagrangian
@@ -159,13 +159,8 @@ def rows() -> Iterator[tuple[str, partial[None]]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--pairs", type=int, default=100_000, help="errors tried per row, in both precisions")
-    parser.add_argument("--seconds", type=float, default=180, help="at most about so long per row")
+    parser = parser_of(__doc__, 100_000)
     parser.add_argument("--samples", type=int, default=100_000, help="votes at an original whose answer is certified")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="rows whose name contains this")
     return run(rows(), parser.parse_args())
 
 

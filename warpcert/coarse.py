@@ -14,7 +14,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Coarse", "check_step", "highest", "shown"]
+__all__ = ["Coarse", "check_step", "highest", "level", "shown"]
 
 
 def check_step(step: int) -> int:
@@ -28,9 +28,15 @@ def highest(step: int) -> int:
     return (255 + step // 2) // step
 
 
-def shown(level: Tensor, step: int) -> Tensor:
-    """8-bit values of levels, as uint8."""
-    return level if step == 1 else (level.short() * step).clamp_(max=255).to(torch.uint8)
+def level(z: Tensor, step: int) -> Tensor:
+    """k of every pixel, uint8."""
+    value = (255 * z.double() + 0.5).floor_().clamp_(0, 255)
+    return value.add_(step // 2).div_(step).floor_().to(torch.uint8)
+
+
+def shown(k: Tensor, step: int) -> Tensor:
+    """8-bit values of levels, both uint8."""
+    return k if step == 1 else (k.short() * step).clamp_(max=255).to(torch.uint8)
 
 
 @final
@@ -48,11 +54,9 @@ class Coarse(nn.Module):
 
     def level(self, z: Tensor) -> Tensor:
         """k of every pixel, uint8."""
-        value = (255 * z.double() + 0.5).floor_().clamp_(0, 255)
-        return value.add_(self.step // 2).div_(self.step).floor_().to(torch.uint8)
+        return level(z, self.step)
 
     def forward(self, z: Tensor) -> Tensor:
-        full = torch.tensor(
-            255.0, dtype=z.dtype, device=z.device
-        )  # a tensor: a GPU multiplies by the reciprocal of a number
+        # A tensor, for a GPU multiplies by the reciprocal of a number.
+        full = torch.tensor(255.0, dtype=z.dtype, device=z.device)
         return self.classifier(shown(self.level(z), self.step).to(z.dtype) / full)

@@ -32,12 +32,8 @@ class Moved:
     """V under rotation and scaling. Pieces are the cells of the grid, by channel; rows −2 and H stand for the rest."""
 
     def __init__(self, value: Tensor, transform: SpatialTransform, first: float, step: int) -> None:
-        self.transform, self.turns, self.step, self.top = (
-            transform,
-            isinstance(transform, Rotation),
-            step,
-            highest(step),
-        )
+        self.transform, self.turns = transform, isinstance(transform, Rotation)
+        self.step, self.top = step, highest(step)
         self.height, self.width = value.shape[1:]
         radius = math.hypot(self.height, self.width) / 2 * (1.0 if self.turns else math.exp(-min(first, 0.0)))
         self.stride = 1 / max(1.0, radius)  # widest interval to `look` at: s moves by less than a pixel from its middle

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from warpcert.bounds.crossings import Crossings, find_crossings, levels
 from warpcert.bounds.enumeration import Chunks, Plan, plan
-from warpcert.coarse import shown
+from warpcert.coarse import level, shown
 from warpcert.threat import Threat
 
 __all__ = ["Verdict", "verify"]
@@ -204,8 +204,9 @@ class _Judge:
 
     def _seen(self, z: Tensor) -> Tensor:
         """What f sees of real z: q(z), or Q_w(z); uint8."""
-        rounded = (255 * self.threat.transform.quantize(z)).round().to(torch.uint8)
-        return shown((rounded.short() + self.step // 2) // self.step, self.step) if self.step > 1 else rounded
+        if self.step > 1:
+            return shown(level(z, self.step), self.step)
+        return (255 * self.threat.transform.quantize(z)).round().to(torch.uint8)
 
     def _leads(self, image: Tensor) -> Tensor:
         """By how much label leads, in units of max(1, largest |logit|) of the image, [B]."""
