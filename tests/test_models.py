@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def trained(config: ModelConfig, seed: int = 0):
         ModelConfig((3, 9, 14), 5, width=4, blocks=(2, 1, 1), stem_stride=1, head="flatten", mean=(0.1, 0.2, 0.3)),
         ModelConfig((1, 100), 4, width=4, blocks=(1, 1), stem_kernel=9, stem_stride=4),
         ModelConfig((3, 9, 14), 5, width=4, blocks=(0, 2, 1), stem_stride=1),
+        replace(SMALL, mirror=True),
     ],
 )
 def test_round_trip(config: ModelConfig, tmp_path: Path) -> None:
@@ -55,6 +57,18 @@ def test_fingerprint() -> None:
     before = fingerprint(one)
     one.head.bias.data[0] += 1e-6
     assert fingerprint(one) != before
+
+
+def test_a_mirrored_network_looks_at_both(tmp_path: Path) -> None:
+    plain, both = build(SMALL).eval(), build(replace(SMALL, mirror=True)).eval()
+    x = torch.rand(4, *SMALL.shape, generator=torch.Generator().manual_seed(2))
+    torch.testing.assert_close(both(x), (plain(x) + plain(x.flip(-1))) / 2)
+    assert not torch.allclose(plain(x), plain(x.flip(-1))) and torch.allclose(both(x), both(x.flip(-1)))
+    assert fingerprint(both) != fingerprint(plain)
+    save(both, tmp_path / "m.safetensors")
+    torch.testing.assert_close(load_weights(tmp_path / "m.safetensors")[0](x), both(x), atol=1e-2, rtol=1e-2)
+    with pytest.raises(ValueError, match="mirror is for a resnet of images"):
+        ModelConfig((1, 100), 4, mirror=True)
 
 
 def test_build_leaves_the_global_generator() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import final
+
+import torch
 
 from warpcert.transforms import Box
 
@@ -56,10 +59,11 @@ class Region:
 
 
 def covered(box: Box, regions: Sequence[Region], depth: int = 60) -> bool:
-    """True only if the box lies in the union of the regions: exact in one dimension, by subdivision in more."""
+    """True only if the box lies in the union of the regions: for one parameter and for cells if and only if."""
     if box.dim == 1:
         return any(lo <= box.lower[0] and box.upper[0] <= hi for lo, hi in union(regions))
-    return _subdivided(box, regions, depth)
+    cells = [r.box for r in regions if r.box is not None]
+    return _tiled(box, cells) if len(cells) == len(regions) else _subdivided(box, regions, depth)
 
 
 def reach(box: Box, regions: Sequence[Region]) -> Box | None:
@@ -93,34 +97,39 @@ def union(regions: Sequence[Region]) -> list[tuple[float, float]]:
     return merged
 
 
-def _subdivided(box: Box, regions: Sequence[Region], depth: int) -> bool:
-    """A box is covered if one region contains it, or if both of its halves are.
+def _tiled(box: Box, cells: Sequence[Box]) -> bool:
+    """Whether closed cells cover the box. Their ends cut it into a grid, and no end lies inside a piece of the grid, so
+    that a piece is covered if and only if one cell contains it. Sides without length count as points.
+    """
+    ends = torch.tensor([(c.lower, c.upper) for c in cells], dtype=torch.float64).reshape(-1, 2, box.dim)
+    first, last = (torch.tensor(end, dtype=torch.float64) for end in (box.lower, box.upper))
+    ends = ends[((ends[:, 0] <= last) & (ends[:, 1] >= first)).all(1)].clamp(first, last)  # what lies in the box
+    long = (first < last).nonzero()[:, 0].tolist()
+    if not long:
+        return len(ends) > 0
+    cuts = [ends.new_tensor(sorted({box.lower[a], box.upper[a], *ends[..., a].flatten().tolist()})) for a in long]
+    place = torch.stack([torch.searchsorted(c, ends[..., a].contiguous()) for c, a in zip(cuts, long, strict=True)], -1)
+    count = torch.zeros([len(c) for c in cuts], dtype=torch.int32)  # of cells: its differences, then their sums
+    for corner in product((0, 1), repeat=len(long)):
+        where = tuple(place[:, end, axis] for axis, end in enumerate(corner))
+        count.index_put_(where, torch.tensor((-1) ** sum(corner), dtype=torch.int32), accumulate=True)
+    for axis in range(len(long)):
+        count = count.cumsum(axis, dtype=torch.int32).narrow(axis, 0, len(cuts[axis]) - 1)
+    return bool((count > 0).all())
 
-    It is cut where a cell ends if one does inside it, else in the middle of its longest side (as the regions measure
-    it); False when the cuts run out.
+
+def _subdivided(box: Box, regions: Sequence[Region], depth: int) -> bool:
+    """A box is covered if one region contains it, or if both of its halves are, cut across its longest side (as the
+    regions measure it); False when the cuts run out.
     """
     near = [r for r in regions if r.meets(box)]
     if any(r.contains(box) for r in near):
         return True
     if depth <= 0 or not near or box.lower == box.upper:
         return False
-    axis, cut = _cut(box, near)
+    axis = max(range(box.dim), key=lambda i: (box.upper[i] - box.lower[i]) / near[0].scale[i])
+    cut = (box.lower[axis] + box.upper[axis]) / 2
     first = Box(box.lower, (*box.upper[:axis], cut, *box.upper[axis + 1 :]))
     second = Box((*box.lower[:axis], cut, *box.lower[axis + 1 :]), box.upper)
-    rest = depth - (1 if near[0].box is not None else 8 // box.dim)
+    rest = depth - 8 // box.dim
     return _subdivided(first, near, rest) and _subdivided(second, near, rest)
-
-
-def _cut(box: Box, near: Sequence[Region]) -> tuple[int, float]:
-    ends = [
-        (axis, end)
-        for r in near
-        if r.box is not None
-        for axis in range(box.dim)
-        for end in (r.box.lower[axis], r.box.upper[axis])
-        if box.lower[axis] < end < box.upper[axis]
-    ]
-    if ends:
-        return sorted(ends)[len(ends) // 2]
-    axis = max(range(box.dim), key=lambda i: (box.upper[i] - box.lower[i]) / near[0].scale[i])
-    return axis, (box.lower[axis] + box.upper[axis]) / 2

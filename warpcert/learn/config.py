@@ -20,7 +20,7 @@ class ModelConfig:
     may have none) of width · 2^i channels, and every stage but the first halves the resolution. head: average
     (over places) or flatten (keeps them). mean and std, one value or one per channel, normalise the input inside the
     network. front "mfcc" (resnet only) puts the front end of sounds before everything else; the convolutions then see
-    its picture.
+    its picture. mirror (resnet, images only): deployed, logits are the mean over a picture and its mirror image.
 
     family: resnet, or lipschitz (images only), where the stem only folds stem_stride × stem_stride pixels into channels
     and `stem_kernel` is not used; see learn/lipschitz.py.
@@ -37,6 +37,7 @@ class ModelConfig:
     std: tuple[float, ...] = (1.0,)
     family: str = "resnet"
     front: str = "none"  # or mfcc
+    mirror: bool = False
 
     def __post_init__(self) -> None:
         if len(self.shape) not in (2, 3) or min(self.shape) < 1:
@@ -62,6 +63,8 @@ class ModelConfig:
             raise ValueError(
                 f"front {self.front!r} is not known for a {self.family}; choose none, or mfcc for a resnet"
             )
+        if self.mirror and (self.family != "resnet" or len(self.shape) != 3):
+            raise ValueError(f"mirror is for a resnet of images; got a {self.family} of shape {self.shape}")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, self.shape[0]) or not all(map(math.isfinite, values)):
                 raise ValueError(f"{name} needs 1 or {self.shape[0]} finite value(s); got {values}")

@@ -99,10 +99,17 @@ class ResNet(nn.Module):
                 channels = wide
         self.body = nn.Sequential(*stages)
         self.head = nn.Linear(channels * (math.prod(places) if self.flatten else 1), config.classes)
+        if config.mirror:
+            self.register_buffer("mirror", torch.ones(1))  # part of the state: another function, another fingerprint
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[1:] != self.config.shape:
             raise ValueError(f"this model takes batches of {list(self.config.shape)}; got {list(x.shape[1:])}")
+        if self.config.mirror and not self.training:
+            return (self._logits(x) + self._logits(x.flip(-1))) / 2
+        return self._logits(x)
+
+    def _logits(self, x: Tensor) -> Tensor:
         x = self.body(relu(self.stem((self.front(x) - self.mean) / self.std)))
         return self.head(x.flatten(1) if self.flatten else x.mean(tuple(range(2, x.dim()))))  # type: ignore[no-any-return]
 

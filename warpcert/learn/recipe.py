@@ -42,6 +42,7 @@ class Recipe:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     front: str = "none"  # mfcc: the network hears
+    mirror: bool = False  # deployed, it looks at the mirror image too
     # defence
     transform: str = "rotation"
     sigma: tuple[float, ...] = (30.0,)
