@@ -42,10 +42,10 @@ def summarise(folder: Path, at: list[float]) -> dict[str, Any]:
     rows, config = report.parse(list(read_records(folder))), read_config(folder)
     box, transform = rows[0].certificate.threat.box, rows[0].certificate.threat.transform
     summary = report.summarise(rows)
-    right = [r for r in rows if r.certificate.label == r.label]
+    right = [(r.certificate, r.certificate.reach == box) for r in rows if r.certificate.label == r.label]
 
     def share(part: Any) -> float:
-        return sum(r.certificate.covers(part) for r in right) / len(rows)
+        return sum(whole or c.covers(part) for c, whole in right) / len(rows)
 
     shares = {f"{a:g}": share(transform.box(a)) for a in at}
     curve = [share(box.scaled(step / STEPS)) for step in range(STEPS + 1)]

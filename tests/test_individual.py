@@ -281,7 +281,7 @@ def test_records_that_no_run_writes_are_refused(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("k", 1), ("n", 10**6), ("E", 0.0999), ("lower", [[-0.17], [0.15]]), ("upper", [[-0.155], [0.17]])],
+    [("k", 1), ("n", 10**6), ("E", 0.0999), ("lower", [[-0.17, 0.15]]), ("upper", [[-0.155, 0.17]])],
     ids=["k", "n", "E", "lower", "upper"],
 )
 def test_edited_windows_are_noticed_even_if_sealed_again(name: str, value: Any) -> None:

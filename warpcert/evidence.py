@@ -128,9 +128,12 @@ class Share:
     calibration: str  # its digest
 
 
+ENDS = ("lower", "upper")  # of a cell
+
+
 def columns(windows: Sequence[Window]) -> dict[str, Any]:
-    """Windows as JSON columns. Cells, of which a cover has thousands, as two columns of their ends, without centres and
-    with what all of them share written once.
+    """Windows as JSON columns. Cells, of which a cover has thousands, as columns of their ends, axis by axis, without
+    centres and with what all of them share written once.
     """
     full = {f.name: [getattr(w, f.name) for w in windows] for f in fields(Window) if f.name != "cell"}
     cells = [w.cell for w in windows if w.cell]
@@ -138,7 +141,7 @@ def columns(windows: Sequence[Window]) -> dict[str, Any]:
         return full
     if len(cells) < len(windows) or any(w.cell and w.cell.center != w.center for w in windows):
         raise ValueError("either all windows are cells, around their own centres, or none is")
-    ends = {"lower": [c.lower for c in cells], "upper": [c.upper for c in cells]}
+    ends = {end: [list(axis) for axis in zip(*(getattr(c, end) for c in cells), strict=True)] for end in ENDS}
     shared = {k: v[0] if len(set(v)) == 1 else v for k, v in full.items() if k != "center"}
     return ends | shared
 
@@ -147,6 +150,7 @@ def rows(stored: dict[str, Any]) -> tuple[Window, ...]:
     """What `columns` was given; a ValueError for columns of unequal lengths."""
     if "lower" not in stored:
         return tuple(_window(stored, values) for values in zip(*stored.values(), strict=True))
+    stored = stored | {end: list(zip(*stored[end], strict=True)) for end in ENDS}
     count = len(stored["lower"])
     lists = [v if isinstance(v, list) else [v] * count for v in stored.values()]
     return tuple(_window(stored, values) for values in zip(*lists, strict=True))
@@ -156,5 +160,5 @@ def _window(names: Iterable[str], values: tuple[Any, ...]) -> Window:
     w = dict(zip(names, values, strict=True))
     if "lower" not in w:
         return Window(**w | {"center": tuple(w["center"])})
-    cell = Box(tuple(w.pop("lower")), tuple(w.pop("upper")))
+    cell = Box(*(tuple(w.pop(end)) for end in ENDS))
     return Window(**w, center=cell.center, cell=cell)

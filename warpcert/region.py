@@ -9,6 +9,7 @@ from itertools import product
 from typing import final
 
 import torch
+from torch import Tensor
 
 from warpcert.transforms import Box
 
@@ -62,23 +63,48 @@ def covered(box: Box, regions: Sequence[Region], depth: int = 60) -> bool:
     """True only if the box lies in the union of the regions: for one parameter and for cells if and only if."""
     if box.dim == 1:
         return any(lo <= box.lower[0] and box.upper[0] <= hi for lo, hi in union(regions))
-    cells = [r.box for r in regions if r.box is not None]
-    return _tiled(box, cells) if len(cells) == len(regions) else _subdivided(box, regions, depth)
+    cells = _cells(regions)
+    return _subdivided(box, regions, depth) if cells is None else not _gaps(box, cells).numel()
 
 
 def reach(box: Box, regions: Sequence[Region]) -> Box | None:
     """The largest multiple t·box, 0 ≤ t ≤ 1, inside the union, t rounded down; None if not even 0 is inside."""
-    if covered(box, regions):
-        return box
     if box.dim == 1:
-        around = [(lo, hi) for lo, hi in union(regions) if lo <= 0 <= hi]
-        if not around:
-            return None
-        (lo, hi), (first, last) = around[0], (box.lower[0], box.upper[0])
-        t = min(lo / first if first < 0 else 1.0, hi / last if last > 0 else 1.0)
-        return box.scaled(t * (1 - 1e-12))
+        return _reach_on_a_line(box, regions)
     if not covered(box.scaled(0.0), regions):
         return None
+    cells = _cells(regions)
+    if cells is None:
+        return _reach_by_halving(box, regions)
+    gaps = _gaps(box, cells)
+    if not gaps.numel():
+        return box
+    first, last = (torch.tensor(end, dtype=torch.float64) for end in (box.lower, box.upper))
+    after, before = gaps[:, 0] / last.clamp_min(1e-300), gaps[:, 1] / first.clamp_max(-1e-300)
+    meets = torch.maximum(after, before).amax(1)  # the least t such that t·box meets the gap; below 0: it holds 0
+    return box.scaled(max(0.0, float(meets.min())) * (1 - 1e-12))
+
+
+def _cells(regions: Sequence[Region]) -> list[Box] | None:
+    """The regions, if all of them are cells."""
+    cells = [r.box for r in regions if r.box is not None]
+    return cells if len(cells) == len(regions) else None
+
+
+def _reach_on_a_line(box: Box, regions: Sequence[Region]) -> Box | None:
+    if covered(box, regions):
+        return box
+    around = [(lo, hi) for lo, hi in union(regions) if lo <= 0 <= hi]
+    if not around:
+        return None
+    (lo, hi), (first, last) = around[0], (box.lower[0], box.upper[0])
+    t = min(lo / first if first < 0 else 1.0, hi / last if last > 0 else 1.0)
+    return box.scaled(t * (1 - 1e-12))
+
+
+def _reach_by_halving(box: Box, regions: Sequence[Region]) -> Box:
+    if covered(box, regions):
+        return box
     good, bad = 0.0, 1.0
     for _ in range(30):
         middle = (good + bad) / 2
@@ -97,16 +123,19 @@ def union(regions: Sequence[Region]) -> list[tuple[float, float]]:
     return merged
 
 
-def _tiled(box: Box, cells: Sequence[Box]) -> bool:
-    """Whether closed cells cover the box. Their ends cut it into a grid, and no end lies inside a piece of the grid, so
-    that a piece is covered if and only if one cell contains it. Sides without length count as points.
+def _gaps(box: Box, cells: Sequence[Box]) -> Tensor:
+    """The pieces of the box that closed cells leave uncovered: their ends [n,2,d].
+
+    The ends of the cells cut the box into a grid, and no end lies inside a piece of the grid: a piece is covered if and
+    only if one cell contains it. Sides without length count as points.
     """
     ends = torch.tensor([(c.lower, c.upper) for c in cells], dtype=torch.float64).reshape(-1, 2, box.dim)
     first, last = (torch.tensor(end, dtype=torch.float64) for end in (box.lower, box.upper))
     ends = ends[((ends[:, 0] <= last) & (ends[:, 1] >= first)).all(1)].clamp(first, last)  # what lies in the box
     long = (first < last).nonzero()[:, 0].tolist()
+    whole = torch.stack((first, last))[None]
     if not long:
-        return len(ends) > 0
+        return whole[len(ends) > 0 :]
     cuts = [ends.new_tensor(sorted({box.lower[a], box.upper[a], *ends[..., a].flatten().tolist()})) for a in long]
     place = torch.stack([torch.searchsorted(c, ends[..., a].contiguous()) for c, a in zip(cuts, long, strict=True)], -1)
     count = torch.zeros([len(c) for c in cuts], dtype=torch.int32)  # of cells: its differences, then their sums
@@ -115,7 +144,11 @@ def _tiled(box: Box, cells: Sequence[Box]) -> bool:
         count.index_put_(where, torch.tensor((-1) ** sum(corner), dtype=torch.int32), accumulate=True)
     for axis in range(len(long)):
         count = count.cumsum(axis, dtype=torch.int32).narrow(axis, 0, len(cuts[axis]) - 1)
-    return bool((count > 0).all())
+    missing = (count <= 0).nonzero()
+    gaps = whole.repeat(len(missing), 1, 1)
+    for i, axis in enumerate(long):
+        gaps[:, 0, axis], gaps[:, 1, axis] = cuts[i][missing[:, i]], cuts[i][missing[:, i] + 1]
+    return gaps
 
 
 def _subdivided(box: Box, regions: Sequence[Region], depth: int) -> bool:

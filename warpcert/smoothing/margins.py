@@ -25,7 +25,7 @@ __all__ = ["MarginCover"]
 
 SHARE = 0.35  # of what the margin at γ = 0 can bear: the first windows are cut for such an E
 ROUNDS = 10  # of halving windows whose margin is positive but too small
-MICRO = 10**6
+DIGITS = 3  # of the margins in a certificate
 
 
 @final
@@ -78,12 +78,13 @@ class MarginCover:
             return logits_of(self.classifier, self.defence.preprocess(z.to(self.x.dtype)))
 
     def _leads(self, logits: Tensor, label: int) -> Tensor:
-        """How far `label` leads [B], less the slack, rounded down; float64."""
+        """How far `label` leads [B], less the slack, rounded down to DIGITS digits; float64."""
         z = logits.double()
         others = z.clone()
         others[:, label] = -math.inf
         lead = z[:, label] - others.amax(1) - self.margins.slack * z.abs().amax(1).clamp_min(1)
-        return (lead * MICRO - 1e-6).floor() / MICRO
+        scale = 10 ** (DIGITS - 1 - lead.abs().clamp_min(1e-6).log10().floor())
+        return (lead * scale - 1e-6).floor() / scale
 
     def _tested(self, windows: Windows, label: int) -> Tensor:
         size = batch_size(self.x, None)
