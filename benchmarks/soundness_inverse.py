@@ -150,7 +150,7 @@ def certificates_row(row: Row, options: argparse.Namespace) -> None:
 
 
 def rows() -> Iterator[tuple[str, partial[None]]]:
-    for inverse, transform, defend in itertools.product(INVERSES, THREATS, ("bilinear", "bicubic")):
+    for inverse, transform, defend in itertools.product(INVERSES, THREATS, ("bilinear", "bicubic", "bicubic-0.5")):
         if transform == "scaling" and not inverse.startswith("interval"):
             continue  # they are proved for rotation and translation
         job = partial(inverse_row, inverse=inverse, transform=transform, defend=defend)
