@@ -128,3 +128,13 @@ def test_the_needed_margin_is_attained() -> None:
     lost = float(step[1] - step[0])
     assert lost <= Margins(1.0, 0.0).needed(E) <= 1.0001 * lost
     assert Margins(2.0, 0.0).needed(E) >= 2 * lost
+
+
+def test_leads_are_rounded_down() -> None:
+    cover = MarginCover(
+        network(), picture(), plain(), wc.Threat.surface("rotation", 5, quantized=False), Margins(1.0, 0.0), True
+    )
+    logits = torch.randn(5000, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64) ** 3
+    lead = logits[:, 1] - logits[:, [0, 2]].amax(1)
+    told = cover._leads(logits, 1)
+    assert bool((told <= lead).all()) and bool((lead - told <= 0.0101 * lead.abs() + 1e-6).all())

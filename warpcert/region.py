@@ -13,7 +13,7 @@ from torch import Tensor
 
 from warpcert.transforms import Box
 
-__all__ = ["Region", "covered", "reach", "union"]
+__all__ = ["Region", "covered", "outward", "reach", "union"]
 
 
 @final
@@ -79,10 +79,14 @@ def reach(box: Box, regions: Sequence[Region]) -> Box | None:
     gaps = _gaps(box, cells)
     if not gaps.numel():
         return box
-    first, last = (torch.tensor(end, dtype=torch.float64) for end in (box.lower, box.upper))
-    after, before = gaps[:, 0] / last.clamp_min(1e-300), gaps[:, 1] / first.clamp_max(-1e-300)
-    meets = torch.maximum(after, before).amax(1)  # the least t such that t·box meets the gap; below 0: it holds 0
-    return box.scaled(max(0.0, float(meets.min())) * (1 - 1e-12))
+    return box.scaled(float(outward(box, gaps[:, 0], gaps[:, 1]).min()) * (1 - 1e-12))
+
+
+def outward(box: Box, lower: Tensor, upper: Tensor) -> Tensor:
+    """The least t ≥ 0 [J] such that t·box, which holds 0, meets the cell lower … upper [J,d]; float64."""
+    first, last = (torch.tensor(end, dtype=torch.float64).to(lower.device) for end in (box.lower, box.upper))
+    after, before = lower / last.clamp_min(1e-300), upper / first.clamp_max(-1e-300)
+    return torch.maximum(after, before).amax(1).clamp_min(0) + 0.0  # no −0
 
 
 def _cells(regions: Sequence[Region]) -> list[Box] | None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from warpcert.bounds.cover import Windows, cover_windows, halved
 from warpcert.certificate import Certificate, ErrorBound, Kind, Margins, Window
+from warpcert.region import outward
 from warpcert.smoothing.joint import Classifier, batch_size, logits_of
 from warpcert.smoothing.run import abstained
 from warpcert.threat import Defence, Threat
@@ -56,11 +57,11 @@ class MarginCover:
         cells, seconds, count, frontier = 0, 0.0, 0, math.inf
         for round_ in range(ROUNDS + 1):
             cells, seconds = cells + todo.cells, seconds + todo.seconds
-            margin, outward = self._tested(todo, label), self._outward(todo)
+            margin, first = self._tested(todo, label), outward(self.threat.box, todo.lower, todo.upper)
             good = margin > self.margins.needed(1.0) * todo.E
             lost = ~good & ((margin <= 0) | (round_ == ROUNDS))
-            frontier = min(frontier, float(outward[lost].min())) if bool(lost.any()) else frontier
-            again = (~good & ~lost & (outward < frontier)).nonzero()[:, 0]
+            frontier = min(frontier, float(first[lost].min())) if bool(lost.any()) else frontier
+            again = (~good & ~lost & (first < frontier)).nonzero()[:, 0]
             count += len(todo) + len(again)
             if count > max_windows:  # what is left stays undecided
                 again = again[:0]
@@ -92,17 +93,14 @@ class MarginCover:
         leads = [self._leads(self._logits(windows.images(self.x, self.threat, c)), label) for c in chunks]
         return torch.cat(leads).to(windows.E.device)
 
-    def _outward(self, windows: Windows) -> Tensor:
-        """The least t [J] such that t·Γ meets the window."""
-        lower, upper = (torch.tensor(v).to(windows.lower) for v in (self.threat.box.lower, self.threat.box.upper))
-        after, before = windows.lower / upper.clamp_min(1e-300), windows.upper / lower.clamp_max(-1e-300)
-        return torch.maximum(after, before).amax(1).clamp_min(0)
-
     def _inside(self, done: list[Window]) -> tuple[Window, ...]:
         """Sorted; without what lies farther out than a window that is not certified: no reach goes there."""
         lost = [w for w in done if not w.margin > self.margins.needed(w.E)]
         if lost:
-            at = {id(w): t for w, t in zip(done, self._outward(_windows(done)).tolist(), strict=True)}
+            ends = _windows(done)
+            at = {
+                id(w): t for w, t in zip(done, outward(self.threat.box, ends.lower, ends.upper).tolist(), strict=True)
+            }
             frontier = min(at[id(w)] for w in lost)
             done = [w for w in done if at[id(w)] <= frontier]
         return tuple(sorted(done, key=lambda w: w.center))
