@@ -26,7 +26,7 @@ class Threat:
     quantized: bool = True
 
     def __post_init__(self) -> None:
-        kernels.kernel(self.interpolation)
+        kernels.interpolating(self.interpolation)
         if self.box.dim != self.transform.dim:
             raise ValueError(
                 f"Γ has {self.box.dim} dimension(s), but {self.transform.name} has {self.transform.dim} parameter(s)"
@@ -61,6 +61,10 @@ class Defence:
     units.
 
     sigma_param of zeros means that T is not applied at all: P z + δ. sigma_noise 0 means no pixel noise.
+
+    `reference` is the kernel R with which certification turns a known original (None: the same as `interpolation`). It
+    changes nothing at deployment: errors are P(T_β q(T_γ x) − T^R_{β+γ} x), and the votes are counted at P T^R_{β+γ} x
+    + δ. A bilinear attacker smooths pictures, except at γ = 0; an R that smooths half as much lies between the two.
     """
 
     transform: Transform
@@ -68,9 +72,11 @@ class Defence:
     sigma_noise: float
     interpolation: str = "bicubic"
     preprocess: Preprocess = Preprocess()
+    reference: str | None = None
 
     def __post_init__(self) -> None:
         kernels.kernel(self.interpolation)
+        kernels.kernel(self.reference or self.interpolation)
         if len(self.sigma_param) != self.transform.dim:
             raise ValueError(
                 f"sigma_param needs {self.transform.dim} value(s) for {self.transform.name}; got {self.sigma_param}"
@@ -90,17 +96,24 @@ class Defence:
         noise: float,
         interpolation: str = "bicubic",
         preprocess: Preprocess | None = None,
+        reference: str | None = None,
     ) -> Defence:
         """In surface units: Defence.surface("rotation", 30, noise=0.15) smooths with σ_γ = 30° and σ_δ = 0.15."""
         t = transforms.get(transform)
         values = sigma * t.dim if len(sigma) == 1 else sigma
-        return cls(t, tuple(t.internal(s) for s in values), noise, interpolation, preprocess or Preprocess())
+        p = preprocess or Preprocess()
+        return cls(t, tuple(t.internal(s) for s in values), noise, interpolation, p, reference)
 
     def view(self, z: Tensor, beta: Tensor) -> Tensor:
         """P T_β z for parameters [B,d], without noise: [C,...] or [B,C,...] → [B,C,...]."""
         if not any(self.sigma_param):
             return self.preprocess(z).expand(len(beta), *z.shape[-self.transform.item_dims :])
         return self.preprocess(self.transform(z, beta, self.interpolation))
+
+    @property
+    def known(self) -> Defence:
+        """What certification samples at a known original: the same with R for its interpolation."""
+        return replace(self, interpolation=self.reference or self.interpolation, reference=None)
 
     def draw_beta(self, count: int, generator: torch.Generator, center: tuple[float, ...] | None = None) -> Tensor:
         """β ~ N(center, diag(sigma_param²)) [count, d], float64, on the generator's device."""
@@ -110,10 +123,13 @@ class Defence:
 
     def without_parameter_noise(self, noise: float) -> Defence:
         """The same P with pixel noise alone: what a cover (noise > 0) or the plain classifier (0) computes."""
-        return replace(self, sigma_param=(0.0,) * self.transform.dim, sigma_noise=noise)
+        return replace(self, sigma_param=(0.0,) * self.transform.dim, sigma_noise=noise, reference=None)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"transform": self.transform.name}
+        d = asdict(self) | {"transform": self.transform.name}
+        if self.reference is None:
+            del d["reference"]
+        return d
 
     @classmethod
     def from_dict(cls, d: dict[str, Any]) -> Defence:
@@ -123,4 +139,5 @@ class Defence:
             d["sigma_noise"],
             d["interpolation"],
             Preprocess(**d["preprocess"]),
+            d.get("reference"),
         )

@@ -114,6 +114,9 @@ def add_case(parser: argparse.ArgumentParser) -> None:
     g.add_argument("--sigma", type=float, nargs="+", help="σ of the parameter noise, in the units of Γ")
     g.add_argument("--noise", type=float, help="σ of the pixel noise")
     g.add_argument("--interpolation", help="the defender's interpolation: nearest, bilinear, bicubic, bicubic-0.5")
+    g.add_argument(
+        "--reference", help="the kernel that dist-x and dist-d turn known originals with: those above, mitchell"
+    )
     g.add_argument("--vignette", choices=("none", "circle", "rectangle"))
     g.add_argument("--margin", type=float, help="pixels that the vignette cuts")
     g.add_argument("--blur", type=float, nargs=2, metavar=("SIGMA", "SIZE"), help="Gaussian blur")
@@ -201,7 +204,10 @@ def _defence(args: argparse.Namespace, extra: dict[str, Any]) -> Defence:
         sigma = stored.sigma_param if stored and stored.transform == transform else (0.0,) * transform.dim
     noise = args.noise if args.noise is not None else stored.sigma_noise if stored else 0.0
     interpolation = args.interpolation or (stored.interpolation if stored else "bicubic")
-    return Defence(transform, sigma, noise, interpolation, preprocess)
+    reference = args.reference or (stored.reference if stored else None)
+    return Defence(
+        transform, sigma, noise, interpolation, preprocess, None if reference == interpolation else reference
+    )
 
 
 def describe(case: Case, sampling: Sampling, **more: Any) -> dict[str, Any]:

@@ -103,6 +103,8 @@ def boxes_bound(
     bound is about the exact pipelines only: a rounded coordinate can pick another pixel.
     """
     start = time.perf_counter()
+    if defence.reference is not None:
+        raise ValueError(f"interval boxes know no reference; got {defence.reference}: use the curve bound, or none")
     deadline = math.inf if time_limit is None else start + time_limit
     transform = threat.transform
     if not isinstance(transform, SpatialTransform) or transform != defence.transform:

@@ -83,10 +83,11 @@ class Calibration:
         """Raises a ValueError that names the first setting in which defence or threat differ from the calibration's."""
         for name, ours, theirs in (("defence", self.defence, defence), ("threat", self.threat, threat)):
             a, b = ours.to_dict(), theirs.to_dict()
-            for key in a:
-                if a[key] != b[key]:
+            for key in {**a, **b}:
+                one, other = a.get(key), b.get(key)
+                if one != other:
                     raise ValueError(
-                        f"the calibration does not fit: its {name} has {key} = {a[key]!r}, this one {b[key]!r}; "
+                        f"the calibration does not fit: its {name} has {key} = {one!r}, this one {other!r}; "
                         "calibrate anew with `warpcert bound`"
                     )
 

@@ -55,9 +55,10 @@ def curve_bound(
     time_limit: float | None = None,
     device: torch.device | str | None = None,
 ) -> CurveResult:
-    """For each β [B,d]: sup_{γ∈Γ} ‖P(T_β q(T_γ x) − T_{β+γ} x)‖₂ ≤ upper, x [C,H,W] in [0,1].
+    """For each β [B,d]: sup_{γ∈Γ} ‖P(T_β q(T_γ x) − T_{β+γ} x)‖₂ ≤ upper, x [C,H,W] in [0,1], T_{β+γ} by the
+    defence's reference.
 
-    The bound covers the exact pipelines and their float32 evaluations (`inference_slack`, added twice). Work goes
+    The bound covers the exact pipelines and their float32 evaluations (`inference_slack` of both). Work goes
     where it decides: without a target, the maximum over the batch, so that a β whose bound is below the largest error
     found (times `tightness`) is left as it is; with one, whether each β exceeds it.
     """
@@ -81,7 +82,8 @@ def curve_bound(
     x, beta = x.to(place, torch.float64), beta.to(place, torch.float64)
     extent = float(beta.abs().max()) + max(map(abs, (*threat.box.lower, *threat.box.upper)))
     deadline = math.inf if time_limit is None else start + time_limit
-    slack = 2 * inference_slack(defence, x.shape[-2], x.shape[-1], x.shape[0] if x.dim() == 3 else 1, extent)
+    size = (x.shape[-2], x.shape[-1], x.shape[0] if x.dim() == 3 else 1)
+    slack = sum(inference_slack(side, *size, extent) for side in (defence, defence.known))
     if isinstance(threat.transform, Volume):  # its P is the identity; what is handed over is within a step of T_γ x
         handed_over = x.abs() + threat.transform.step
         slack = float(loudness_error(x, extent).norm() + loudness_error(handed_over, extent).norm())
@@ -132,7 +134,7 @@ def _slack(m: Model, extent: float, steps: float) -> float:
     """What float32 adds at most: at certification to P T_{β+γ} x, at inference to P T_β of what is handed over."""
     if not math.isfinite(steps):
         return math.inf
-    own = steepness_of(m.defender_tables, m.transform, extent)
+    own = steepness_of(m.reference_tables, m.transform, extent)
     handed_over = steps * steepness_by_steps(m.defender, m.transform, extent)
-    first, second = (inference_slack(m.defence, *m.size, m.channels, extent, s) for s in (own, handed_over))
-    return first + second
+    first = inference_slack(m.defence.known, *m.size, m.channels, extent, own)
+    return first + inference_slack(m.defence, *m.size, m.channels, extent, handed_over)

@@ -85,8 +85,8 @@ def _remainder(m: Model, number: Tensor, width: float, read: bool) -> Tensor:
     low, high = number * width - 1e-12, (number + 2) * width + 1e-12
     wide = span(m.transform, low, high, m.y[m.kept], m.x_[m.kept], *m.x.shape[1:])
     curved, kinked = (1 + 1 / FINE**2, 1 + 1 / FINE) if read else (1.0, 1.0)
-    rest = curved * width**2 / 8 * second_derivative(m.defender_tables, m.transform, wide)
-    return (rest + kinked * width / 4 * jumps(m.defender_tables, m.transform, wide)).movedim(-1, 1)
+    rest = curved * width**2 / 8 * second_derivative(m.reference_tables, m.transform, wide)
+    return (rest + kinked * width / 4 * jumps(m.reference_tables, m.transform, wide)).movedim(-1, 1)
 
 
 @dataclass(frozen=True)

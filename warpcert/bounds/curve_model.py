@@ -24,7 +24,7 @@ class Model:
     """One image x [C,H,W] and B defender's parameters, float64 on one device.
 
     n = H·W pixels; v = the pixels that the vignette keeps: P sees and returns nothing else. u(γ) = P(T_β T_γ x −
-    T_{β+γ} x) is the error without rounding.
+    T_{β+γ} x) is the error without rounding, T_{β+γ} by the reference's kernel.
     """
 
     x: Tensor
@@ -44,8 +44,9 @@ class Model:
     band_x: Tensor | None
     defender: Kernel
     attacker: Kernel
+    reference: Kernel
     attacker_tables: Tables
-    defender_tables: Tables
+    reference_tables: Tables
     used: Tensor  # [n] bool: attacked pixels that some T_β reads
 
     @property
@@ -66,11 +67,12 @@ class Model:
 
         Weights sum to 1 and their absolute values to at most 1 + 2o per pixel (o: overshoot), so from values in ½ ± h
         they make values in ½ ± h(1 + 2o). The attacked image has h = ½, or ½ + o_att if it is not clipped; T_β makes
-        (½ + o_att)(1 + 2o_def) of that, T_{β+γ} x has ½(1 + 2o_def): together (1 + o_att)(1 + 2o_def) per pixel. P
-        does not enlarge ℓ2 norms.
+        (½ + o_att)(1 + 2o_def) of that, T_{β+γ} x has ½(1 + 2o_ref): together (1 + o_att)(1 + 2o) per pixel, o the
+        larger of o_def and o_ref. P does not enlarge ℓ2 norms.
         """
         attacker = 0.0 if self.threat.quantized else self.attacker.overshoot
-        return (1 + attacker) * (1 + 2 * self.defender.overshoot) * math.sqrt(self.channels * self.kept.numel())
+        overshoot = max(self.defender.overshoot, self.reference.overshoot)
+        return (1 + attacker) * (1 + 2 * overshoot) * math.sqrt(self.channels * self.kept.numel())
 
     def attack(self, gamma: Tensor) -> Tensor:
         """T_γ x, not rounded: [...] → [..., C, n]."""
@@ -78,9 +80,9 @@ class Model:
         return moved.reshape(*gamma.shape, self.channels, self.pixels)
 
     def defend(self, theta: Tensor) -> Tensor:
-        """T_θ x at the kept pixels: [...] → [..., C, v]."""
+        """T_θ x at the kept pixels, by the reference's kernel: [...] → [..., C, v]."""
         y, x = self.transform.source([theta.reshape(-1, 1)], self.y[self.kept], self.x_[self.kept])
-        moved = sample(self.x, y.unsqueeze(1), x.unsqueeze(1), self.defender)
+        moved = sample(self.x, y.unsqueeze(1), x.unsqueeze(1), self.reference)
         return moved.reshape(*theta.shape, self.channels, self.kept.numel())
 
     def pull(self, which: Tensor, images: Tensor, group: Tensor) -> Tensor:
@@ -132,6 +134,7 @@ def model(x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Model:
     y = (torch.arange(height, dtype=x.dtype, device=x.device) - (height - 1) / 2).repeat_interleave(width)
     x_ = (torch.arange(width, dtype=x.dtype, device=x.device) - (width - 1) / 2).repeat(height)
     defender, attacker = kernel(defence.interpolation), kernel(threat.interpolation)
+    reference = kernel(defence.known.interpolation)
     source_y, source_x = transform.source([b[:, None] for b in beta.unbind(1)], y[kept], x_[kept])
     index, weight = taps(source_y, source_x, height, width, defender)
     used = torch.zeros(height * width, dtype=torch.bool, device=x.device)
@@ -144,7 +147,7 @@ def model(x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Model:
     return Model(
         x, defence, threat, transform, beta[:, 0], kept, y, x_, index, weight,
         order // index.shape[-1], weight.flatten(1).gather(1, order), torch.searchsorted(sorted_index, every),
-        band_y, band_x, defender, attacker, tables(x, attacker), tables(x, defender), used,
+        band_y, band_x, defender, attacker, reference, tables(x, attacker), tables(x, reference), used,
     )  # fmt: skip
 
 

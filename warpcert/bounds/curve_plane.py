@@ -55,7 +55,7 @@ def plane_search(
     exact. Rounding: see `_longest`.
     """
     m = model(x, defence, threat, beta)
-    degree = 1 if m.attacker.reach == 1 and m.defender.reach == 1 else 3
+    degree = 1 if m.attacker.reach == m.defender.reach == m.reference.reach == 1 else 3
     to_control = control(degree).to(x)
     box = _box(m, extent)
     rounding = _rounding(m, box)
@@ -107,7 +107,7 @@ def _errors(m: Model, beta: Tensor, right: Tensor, down: Tensor, rounded: bool) 
     if rounded:
         given = m.transform.quantize(given)
     back = shift(m.defender, beta[1], height) @ given @ shift(m.defender, beta[0], width).T
-    error = (back - moved(m.defender, down + beta[1], right + beta[0])).flatten(3)[..., m.kept]
+    error = (back - moved(m.reference, down + beta[1], right + beta[0])).flatten(3)[..., m.kept]
     return m.blur(error).flatten(2)
 
 

@@ -1,5 +1,5 @@
-"""ε(β,γ,x) = P( T_β(q(T_γ x)) − T_{β+γ} x ), the error that keeps T from composing, and how a bound of it becomes (E,
-ρ).
+"""ε(β,γ,x) = P( T_β(q(T_γ x)) − T^R_{β+γ} x ), the error that keeps T from composing, and how a bound of it becomes
+(E, ρ). T^R turns the known original: R is the defence's reference, by default the defender's own interpolation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SupBound(ABC):
 def interpolation_error(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, gamma: Tensor) -> Tensor:
     """‖ε(β_i, γ_i, x)‖₂ for pairs beta, gamma [B,d] → [B]."""
     moved = defence.transform(threat.attacked(x, gamma), beta, defence.interpolation)
-    difference = moved - defence.transform(x, beta + gamma, defence.interpolation)
+    difference = moved - defence.transform(x, beta + gamma, defence.known.interpolation)
     norms: Tensor = torch.linalg.vector_norm(defence.preprocess(difference).flatten(1), dim=1)
     return norms
 

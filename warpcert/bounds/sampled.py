@@ -43,7 +43,7 @@ class Sampled(SupBound):
             for first in range(0, len(pairs), self.batch):
                 b, g = pairs[first : first + self.batch].unbind(1)
                 moved = defence.transform(attacked[g], beta[b], defence.interpolation)
-                moved -= defence.transform(x, beta[b] + gamma[g], defence.interpolation)
+                moved -= defence.transform(x, beta[b] + gamma[g], defence.known.interpolation)
                 norms.append(torch.linalg.vector_norm(defence.preprocess(moved).flatten(1), dim=1))
         values = torch.cat(norms).reshape(len(beta), len(gamma)).amax(1)
         return Suprema(self.factor * values.double().cpu(), len(pairs), time.perf_counter() - start)

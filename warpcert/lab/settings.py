@@ -80,6 +80,7 @@ def _defence(defence: Defence) -> dict[str, str]:
         "σ of the parameter": " × ".join(defence.transform.to_text(s) for s in defence.sigma_param),
         "σ of the pixel noise": _text(defence.sigma_noise),
         "the defender's interpolation": defence.interpolation,
+        "the reference of originals": defence.known.interpolation,
         "the vignette": f"{p.vignette} with margin {p.margin:g} px",
         "the blur": f"σ {p.blur_sigma:g} px, size {p.blur_size}",
     }

@@ -61,7 +61,7 @@ def proxy(
         z = (part.images.to(device).float() / dataset.levels).repeat_interleave(n, 0)
         labels = part.labels.to(device)
         for j, center in enumerate(centers):
-            view = defence.view(z, defence.draw_beta(items * n, draw, center))
+            view = defence.known.view(z, defence.draw_beta(items * n, draw, center))
             noisy = view + torch.randn(view.shape, generator=draw, device=device) * defence.sigma_noise
             votes = model(noisy).argmax(1).reshape(items, n)
             counts = torch.zeros(items, len(dataset.classes), device=device)

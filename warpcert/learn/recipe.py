@@ -48,6 +48,7 @@ class Recipe:
     sigma: tuple[float, ...] = (30.0,)
     noise: float = 0.15
     interpolation: str = "bicubic"
+    reference: str = "none"  # the kernel with which certification turns originals, where it is another
     vignette: str = "none"
     margin: float = 0.0
     blur_sigma: float = 0.0
@@ -154,7 +155,12 @@ class Recipe:
         """What the model is trained for."""
         p = Preprocess(self.vignette, self.margin, self.blur_sigma, self.blur_size)
         return Defence.surface(
-            self.transform, *self.sigma, noise=self.noise, interpolation=self.interpolation, preprocess=p
+            self.transform,
+            *self.sigma,
+            noise=self.noise,
+            interpolation=self.interpolation,
+            preprocess=p,
+            reference=None if self.reference == "none" else self.reference,
         )
 
     def box(self) -> Box:

@@ -43,7 +43,7 @@ class Views:
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
         defence, box = recipe.defence(), recipe.box()
-        self.recipe, self.transform, self.interpolation = recipe, defence.transform, defence.interpolation
+        self.recipe, self.transform, self.defence = recipe, defence.transform, defence
         self.sigma = torch.tensor(defence.sigma_param, device=device) * recipe.spread
         self.lower = torch.tensor(box.lower, device=device)
         self.width = torch.tensor(box.upper, device=device) - self.lower
@@ -70,7 +70,11 @@ class Views:
             x = torch.cat((self.transform.quantize(attacked) if recipe.rounded else attacked, x[k:]))
         if k == count and not self.smoothed:  # β = 0: the defender does not transform at all
             return self.preprocess(x)
-        return self.preprocess(self.transform(x, torch.cat((beta[:k], beta[k:] + gamma[k:])), self.interpolation))
+        defence, theta = self.defence, torch.cat((beta[:k], beta[k:] + gamma[k:]))
+        if defence.reference is None or k in (0, count):
+            return self.preprocess(self.transform(x, theta, (defence if k else defence.known).interpolation))
+        sides = ((x[:k], theta[:k], defence), (x[k:], theta[k:], defence.known))
+        return self.preprocess(torch.cat([self.transform(z, t, side.interpolation) for z, t, side in sides]))
 
     def delta(self, like: Tensor, draw: torch.Generator) -> Tensor:
         """Pixel noise of the shape of `like`."""

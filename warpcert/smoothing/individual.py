@@ -22,7 +22,7 @@ from warpcert.smoothing.nested import guess, robust_votes
 from warpcert.smoothing.run import Sampling, abstained, check_fit
 from warpcert.smoothing.survivors import excluded, possible_windows
 from warpcert.threat import Defence, Threat
-from warpcert.transforms import Box
+from warpcert.transforms import Box, kernels
 from warpcert.version import __version__
 
 __all__ = ["ErrorTest", "Individual"]
@@ -72,10 +72,11 @@ class Individual:
             raise ValueError("indiv by joint sampling needs pixel noise to absorb the error: set sigma_noise > 0")
         if sampling.two_class:
             raise ValueError("indiv bounds one class against all others: leave two_class off")
+        kernels.interpolating(defence.interpolation)
         self.start = time.perf_counter()
         self.x = _read(x, threat) if threat.quantized else x
         self.classifier, self.inner, self.model = classifier, inner, model
-        self.defence, self.threat, self.sampling = defence, threat, sampling
+        self.defence, self.threat, self.sampling = replace(defence, reference=None), threat, sampling
         self.inverse, self.test, self.progress = inverse, test, progress
         self.generator, self.seed = sampling.generator(x.device)
         self.votes_first = threat.box.dim > 1 and inner is None and not test.merged

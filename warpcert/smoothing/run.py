@@ -97,10 +97,13 @@ class Run:
             raise ValueError(f"{method} needs parameter noise: set sigma_param > 0")
         if inner is None and form != "base" and defence.sigma_noise == 0:
             raise ValueError(f"{method} by joint sampling needs pixel noise to absorb the error: set sigma_noise > 0")
+        if form == "attacked" and defence.reference is not None:
+            raise ValueError(f"{method} does not know the original: it goes without a reference; calibrate without one")
         self.start = time.perf_counter()
         self.method, self.form = method, form if inner is None or form == "base" else "nested"
         self.classifier, self.x, self.inner, self.model = classifier, x, inner, model
         self.defence, self.threat, self.sampling = defence, threat, sampling
+        self.sampled = defence.known if form == "joint" else defence  # x is an original, or it is not compared with one
         self.centers = window_centers(threat.box, sampling.windows)
         self.per_window = sampling.n // len(self.centers)
         self.generator, self.seed = sampling.generator(x.device)
@@ -141,17 +144,17 @@ class Run:
     def _guess(self) -> Tensor:
         s = self.sampling
         if self.inner is not None:
-            return guess(self.inner, self.defence, self.x, s.n0, self.generator, s.batch)
-        return votes(self.classifier, self.defence, self.x, s.n0, self.generator, batch=s.batch)
+            return guess(self.inner, self.sampled, self.x, s.n0, self.generator, s.batch)
+        return votes(self.classifier, self.sampled, self.x, s.n0, self.generator, batch=s.batch)
 
     def _test(self, label: int, center: tuple[float, ...], alpha: float, E: float) -> tuple[Window, int]:
         n, s = self.per_window, self.sampling
         if self.inner is not None:
             k, passes = robust_votes(
-                self.inner, self.defence, self.x, label, E, n, self.generator, center=center, batch=s.batch
+                self.inner, self.sampled, self.x, label, E, n, self.generator, center=center, batch=s.batch
             )
             return Window(center, k, n, alpha), passes
-        counts = votes(self.classifier, self.defence, self.x, n, self.generator, center, s.batch)
+        counts = votes(self.classifier, self.sampled, self.x, n, self.generator, center, s.batch)
         k = int(counts[label])
         counts[label] = -1
         return Window(center, k, n, alpha, int(counts.max()) if s.two_class else None), n

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-__all__ = ["KERNELS", "Kernel", "gather", "kernel", "sample", "taps"]
+__all__ = ["KERNELS", "Kernel", "gather", "interpolating", "kernel", "sample", "taps"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Kernel:
     gradient: float | None
     overshoot: float
     torch_mode: str | None  # the mode of torch's grid_sample that computes the same sum
+    interpolates: bool = True  # T_0 x = x
 
 
 def _hat(u: Tensor) -> Tensor:
@@ -61,9 +62,29 @@ def _cubic(a: float) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Ten
     return value, derivative
 
 
+def _mitchell() -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """The kernel of Mitchell and Netravali (1988), B = C = ⅓, and its derivative: a cubic that smooths a little."""
+
+    def value(u: Tensor) -> Tensor:
+        v = u.abs()
+        inner = (7 / 6 * v - 2) * v * v + 8 / 9
+        outer = ((-7 / 18 * v + 2) * v - 10 / 3) * v + 16 / 9
+        return torch.where(v <= 1, inner, torch.where(v < 2, outer, 0))
+
+    def derivative(u: Tensor) -> Tensor:
+        v = u.abs()
+        inner = (3.5 * v - 4) * v
+        outer = (-7 / 6 * v + 4) * v - 10 / 3
+        return u.sign() * torch.where(v <= 1, inner, torch.where(v < 2, outer, 0))
+
+    return value, derivative
+
+
 # Overshoot of a separable kernel: with S = max_t Σ|k(t − i)| the weights of a point sum to 1 and their absolute values
 # to at most S², so
-# values of [0,1] images lie in [(1 − S²)/2, (1 + S²)/2]. S is 1.25 (a=−½) and 1.375 (a=−¾), both at t = ½.
+# values of [0,1] images lie in [(1 − S²)/2, (1 + S²)/2]. S is 1.25 (a=−½), 1.375 (a=−¾) and 41/36
+# (Mitchell), all at t = ½. Gradient: weights k' sum to 0, so |Σ k' y| ≤ ½Σ|k'| times the range of the y, at most S;
+# ½Σ|k'| is at most 3/2 (both cubics) and 1.18 (Mitchell).
 KERNELS = {
     k.name: k
     for k in (
@@ -71,6 +92,7 @@ KERNELS = {
         Kernel("bilinear", 1, _hat, _hat_derivative, 1.0, 0.0, "bilinear"),
         Kernel("bicubic", 2, *_cubic(-0.75), 2.0625, (1.375**2 - 1) / 2, "bicubic"),
         Kernel("bicubic-0.5", 2, *_cubic(-0.5), 1.875, (1.25**2 - 1) / 2, None),
+        Kernel("mitchell", 2, *_mitchell(), 1.35, (1.14**2 - 1) / 2, None, False),
     )
 }
 
@@ -80,6 +102,14 @@ def kernel(name: str) -> Kernel:
     if name not in KERNELS:
         raise ValueError(f"interpolation {name!r} is not known; choose one of {', '.join(KERNELS)}")
     return KERNELS[name]
+
+
+def interpolating(name: str) -> Kernel:
+    """The kernel of that name, if it leaves pictures as they are at γ = 0."""
+    k = kernel(name)
+    if not k.interpolates:
+        raise ValueError(f"{name} smooths pictures even at γ = 0: an attacker who does nothing must leave them alone")
+    return k
 
 
 def _axis(s: Tensor, side: int, k: Kernel) -> tuple[Tensor, Tensor]:
