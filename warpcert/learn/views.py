@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from warpcert import transforms
+from warpcert.coarse import coarsened
 from warpcert.learn.recipe import Recipe
 
 __all__ = ["Views", "delayed", "generator"]
@@ -52,7 +53,7 @@ class Views:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, draw: torch.Generator) -> Tensor:
-        """P T_b x without pixel noise, for a batch x of floats."""
+        """P T_b x without pixel noise, on coarse levels if the recipe says so, for a batch x of floats."""
         recipe, count, dim, device = self.recipe, len(x), self.transform.dim, x.device
         if recipe.flip:
             coin = torch.rand(count, generator=draw, device=device) < 0.5
@@ -68,9 +69,10 @@ class Views:
         if k:
             attacked = self.transform(x[:k], gamma[:k], recipe.attacker)
             x = torch.cat((self.transform.quantize(attacked) if recipe.rounded else attacked, x[k:]))
-        if k == count and not self.smoothed:  # β = 0: the defender does not transform at all
-            return self.preprocess(x)
-        return self.preprocess(self.transform(x, torch.cat((beta[:k], beta[k:] + gamma[k:])), self.interpolation))
+        if k < count or self.smoothed:  # else β = 0: the defender does not transform at all
+            x = self.transform(x, torch.cat((beta[:k], beta[k:] + gamma[k:])), self.interpolation)
+        view = self.preprocess(x)
+        return coarsened(view, recipe.coarse) if recipe.coarse else view
 
     def delta(self, like: Tensor, draw: torch.Generator) -> Tensor:
         """Pixel noise of the shape of `like`."""
