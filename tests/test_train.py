@@ -78,7 +78,12 @@ def test_learns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"optimizer": "adamw", "lr": 0.01, "draws": 2, "consistency": 1.0, "adv_steps": 2, "worst": 3}]
+    "changes",
+    [
+        {},
+        {"optimizer": "adamw", "lr": 0.01, "draws": 2, "consistency": 1.0, "adv_steps": 2, "worst": 3},
+        {"front": "standard", "coarse": 8},
+    ],
 )
 def test_resume_is_exact(tmp_path: Path, changes: dict) -> None:
     more = {"steps": 14, "flip": True, "shift": 1, "cutout": 2, "label_smoothing": 0.1}

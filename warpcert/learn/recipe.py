@@ -43,7 +43,7 @@ class Recipe:
     head: str = "average"
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
-    front: str = "none"  # mfcc: the network hears
+    front: str = "none"  # mfcc: the network hears; standard: it does not see brightness
     mirror: bool = False  # deployed, it looks at the mirror image too
     # defence
     transform: str = "rotation"
