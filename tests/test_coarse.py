@@ -15,7 +15,7 @@ import warpcert as wc
 from warpcert.bounds.crossings import Crossings, find_crossings, levels
 from warpcert.bounds.enumeration import plan
 from warpcert.bounds.exact import verify
-from warpcert.coarse import Coarse, highest, shown
+from warpcert.coarse import Coarse, coarsened, highest, shown
 from warpcert.learn.foreign import EMBEDDED, open_model
 from warpcert.learn.models import Half
 from warpcert.threat import Defence, Threat
@@ -51,6 +51,13 @@ def test_levels(step: int, generator: torch.Generator) -> None:
     )
     assert f(value)[0] == 0 and f(value)[255] == 1
     assert torch.equal(shown(f.level(value), step).float() / 255, f(value))
+
+
+def test_rounding_asks_for_no_value() -> None:
+    """Pictures without values are rounded too: so nothing waits for a device to tell them."""
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        z = torch.empty(2, 1, 5, 5, dtype=dtype, device="meta")
+        assert coarsened(z, 8).shape == z.shape and coarsened(z, 8).dtype == dtype
 
 
 def misses(crossings: Crossings, x: Tensor, threat: Threat, gamma: Tensor, step: int) -> int:

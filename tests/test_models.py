@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from warpcert.learn.models import Half, ModelConfig, build, fingerprint, fused, load_weights, save
+from warpcert.learn.models import Half, ModelConfig, Standard, build, fingerprint, fused, load_weights, save
 
 SMALL = ModelConfig((1, 12, 12), 3, width=4, blocks=(1, 1), stem_kernel=3, mean=(0.1,), std=(0.3,))
 
@@ -33,6 +33,8 @@ def trained(config: ModelConfig, seed: int = 0):
         ModelConfig((1, 100), 4, width=4, blocks=(1, 1), stem_kernel=9, stem_stride=4),
         ModelConfig((3, 9, 14), 5, width=4, blocks=(0, 2, 1), stem_stride=1),
         replace(SMALL, mirror=True),
+        replace(SMALL, front="standard"),
+        ModelConfig((1, 100), 4, width=4, blocks=(1, 1), stem_kernel=9, stem_stride=4, front="standard"),
     ],
 )
 def test_round_trip(config: ModelConfig, tmp_path: Path) -> None:
@@ -69,6 +71,47 @@ def test_a_mirrored_network_looks_at_both(tmp_path: Path) -> None:
     torch.testing.assert_close(load_weights(tmp_path / "m.safetensors")[0](x), both(x), atol=1e-2, rtol=1e-2)
     with pytest.raises(ValueError, match="mirror is for a resnet of images"):
         ModelConfig((1, 100), 4, mirror=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 12, 12), (3, 9, 14), (1, 100)])
+def test_a_standard_network_does_not_see_brightness(shape: tuple[int, ...], tmp_path: Path) -> None:
+    plain = replace(SMALL, shape=shape)
+    model, seeing = (fused(trained(c)).requires_grad_(False) for c in (replace(plain, front="standard"), plain))
+    x = 0.3 + 0.4 * torch.rand(6, *shape, generator=torch.Generator().manual_seed(3))
+    flat = x.flatten(1)
+    by_hand = (flat - flat.mean(1, keepdim=True)) / (flat.std(1, correction=0, keepdim=True) + 0.05)
+    torch.testing.assert_close(model.front(x), by_hand.reshape(x.shape))
+    for gamma in (-0.3, -0.1, 0.2):
+        torch.testing.assert_close(model(x + gamma), model(x), atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(seeing(x + gamma), seeing(x), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(model(x.flip(0)), model(x).flip(0), msg="each item by its own numbers")
+    assert fingerprint(build(replace(plain, front="standard"))) != fingerprint(build(plain))
+    save(model, tmp_path / "m.safetensors")
+    loaded, config, _ = load_weights(tmp_path / "m.safetensors")
+    assert config.front == "standard"
+    torch.testing.assert_close(loaded(x + 0.2), model(x), atol=2e-2, rtol=1e-2)
+    half = Half(model)
+    torch.testing.assert_close(half(x), model(x), atol=2e-2, rtol=2e-2)
+    with pytest.raises(ValueError, match="front 'standard' is not known for a lipschitz"):
+        ModelConfig((1, 12, 12), 3, family="lipschitz", front="standard")
+
+
+def test_standard_items_of_any_kind() -> None:
+    """float32 at least inside and the given dtype outside; a blank picture has an answer and a gradient."""
+    front, g = Standard(), torch.Generator().manual_seed(4)
+    x = (900 + 2 * torch.rand(3, 3, 64, 64, generator=g)).half()  # its sum is beyond half precision
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        given = x.to(dtype)
+        exact = front(given.double())
+        out = front(given)
+        assert out.dtype == dtype
+        torch.testing.assert_close(out.double(), exact, atol=1e-3, rtol=2 * torch.finfo(dtype).eps)
+    torch.testing.assert_close(front.half()(x).double(), front(x.double()), atol=1e-2, rtol=1e-2)
+    blank = torch.full((2, 1, 4, 4), 0.7, requires_grad=True)
+    out = front.float()(blank)
+    assert float(out.detach().abs().max()) < 1e-4
+    out.square().sum().backward()
+    assert blank.grad is not None and bool(blank.grad.isfinite().all())
 
 
 def test_build_leaves_the_global_generator() -> None:

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from warpcert.coarse import Coarse, coarsened
 from warpcert.learn.data import Dataset
 from warpcert.learn.losses import attack, disagreement, hardest
 from warpcert.learn.models import build, fingerprint, load_weights
-from warpcert.learn.proxy import centers_of, proxy
+from warpcert.learn.proxy import centers_of, plain_proxy, proxy
 from warpcert.learn.recipe import Recipe
-from warpcert.learn.train import _Run, main, train
+from warpcert.learn.train import _proxy, _Run, main, train
 from warpcert.learn.views import Views, generator
-from warpcert.threat import Defence
+from warpcert.threat import Defence, Threat
 
 ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
@@ -42,6 +43,7 @@ BASE = {
     "adv_steps": 1,
     "adv_eps": 0.2,
 }
+PLAIN = {"sigma": 0, "noise": 0, "vignette": "none", "blur_sigma": 0, "blur_size": 1, "adv_steps": 0}
 
 
 def dots(count: int = 300) -> Dataset:
@@ -76,7 +78,12 @@ def test_learns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"optimizer": "adamw", "lr": 0.01, "draws": 2, "consistency": 1.0, "adv_steps": 2, "worst": 3}]
+    "changes",
+    [
+        {},
+        {"optimizer": "adamw", "lr": 0.01, "draws": 2, "consistency": 1.0, "adv_steps": 2, "worst": 3},
+        {"front": "standard", "coarse": 8},
+    ],
 )
 def test_resume_is_exact(tmp_path: Path, changes: dict) -> None:
     more = {"steps": 14, "flip": True, "shift": 1, "cutout": 2, "label_smoothing": 0.1}
@@ -148,9 +155,37 @@ def test_views_are_the_defence() -> None:
     assert not torch.equal(wide(x, generator(CPU, 0)), wide(x, generator(CPU, 1)))
 
 
+@pytest.mark.parametrize("changes", [{}, PLAIN | {"attacked": 1}, PLAIN | {"attacked": 0.5}])
+def test_coarse_views_are_what_a_coarse_classifier_sees(changes: dict) -> None:
+    recipe, x = Recipe.from_dict(BASE | changes), dots(8).images.float() / 255
+    plain = Views(recipe, CPU)(x, generator(CPU, 0))
+    for step in (1, 16, 64):
+        views = Views(recipe.override([f"coarse={step}"]), CPU)
+        seen = views(x, generator(CPU, 0))
+        assert torch.equal(seen, Coarse(torch.nn.Identity(), step)(plain)) and seen.dtype == torch.float32
+        assert torch.equal(coarsened(seen, step), seen) and not seen.requires_grad
+        assert len((255 * seen).round().unique()) <= 255 // step + 2
+        assert torch.equal(views.delta(seen, generator(CPU, 1)), Views(recipe, CPU).delta(plain, generator(CPU, 1)))
+
+
+def test_training_on_coarse_levels(tmp_path: Path) -> None:
+    """It learns, and the quick look is at the classifier that is deployed, behind Coarse."""
+    recipe = Recipe.from_dict(BASE | PLAIN | {"attacked": 1, "coarse": 64})
+    result = train(recipe, dots(), "cpu", tmp_path / "coarse")
+    assert result["last"]["accuracy"] > 0.7 and result["recipe"]["coarse"] == 64
+    fine = recipe.override(["coarse=0"])
+    assert train(fine, dots(), "cpu", tmp_path / "fine")["fingerprint"] != result["fingerprint"]
+    model, held = load_weights(tmp_path / "coarse" / "model.safetensors")[0], dots().part(0, 60)
+    recipe, fine = (r.override(["gamma=60"]) for r in (recipe, fine))  # hard enough for margins to fail
+    defence = recipe.defence()
+    threat = Threat(defence.transform, recipe.box(), recipe.attacker, recipe.rounded)
+    seen = plain_proxy(Coarse(model, 64), defence, threat, held, CPU)
+    unseen = plain_proxy(model, defence, threat, held, CPU)
+    assert _proxy(recipe, model, held, CPU) == seen != unseen == _proxy(fine, model, held, CPU)
+
+
 def test_cutout_blanks_one_square() -> None:
-    plain = {"sigma": 0, "gamma": 0, "noise": 0, "attacked": 1, "vignette": "none", "blur_sigma": 0, "blur_size": 1}
-    recipe = Recipe.from_dict(BASE | plain | {"cutout": 4})
+    recipe = Recipe.from_dict(BASE | PLAIN | {"gamma": 0, "attacked": 1, "cutout": 4})
     view = Views(recipe, CPU)(torch.ones(200, 1, 12, 12), generator(CPU, 1))
     blank = view == 0
     rows, columns = blank.any(3).sum((1, 2)), blank.any(2).sum((1, 2))
@@ -205,6 +240,8 @@ def test_recipe_reading(tmp_path: Path) -> None:
         ("transform=shear", "shear"),
         ("attacked=1.5", "attacked must lie in"),
         ("sigma=[1, 2]", "sigma_param needs 1"),
+        ("coarse=12", "power of two"),
+        ("coarse=-1", "power of two"),
     ):
         with pytest.raises(ValueError, match=message):
             recipe.override([setting])

@@ -14,7 +14,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Coarse", "check_step", "highest", "level", "shown"]
+__all__ = ["Coarse", "check_step", "coarsened", "highest", "level", "shown"]
 
 
 def check_step(step: int) -> int:
@@ -39,6 +39,12 @@ def shown(k: Tensor, step: int) -> Tensor:
     return k if step == 1 else (k.short() * step).clamp_(max=255).to(torch.uint8)
 
 
+def coarsened(z: Tensor, step: int) -> Tensor:
+    """Q_w(z), of the dtype of z. Nothing in it waits for the device."""
+    full = z.new_full((), 255.0)  # a tensor, for a GPU multiplies by the reciprocal of a number
+    return shown(level(z, step), step).to(z.dtype) / full
+
+
 @final
 class Coarse(nn.Module):
     """f(Q_w(z)) for a classifier f of batches with values in [0, 1]. Q_w(Q_w(z)) = Q_w(z).
@@ -57,6 +63,4 @@ class Coarse(nn.Module):
         return level(z, self.step)
 
     def forward(self, z: Tensor) -> Tensor:
-        # A tensor, for a GPU multiplies by the reciprocal of a number.
-        full = torch.tensor(255.0, dtype=z.dtype, device=z.device)
-        return self.classifier(shown(self.level(z), self.step).to(z.dtype) / full)
+        return self.classifier(coarsened(z, self.step))

@@ -9,6 +9,7 @@ from typing import Any, final
 __all__ = ["ModelConfig"]
 
 FAMILIES = ("resnet", "lipschitz")
+FRONTS = ("none", "mfcc", "standard")
 
 
 @final
@@ -19,8 +20,10 @@ class ModelConfig:
     The stem is a convolution of `stem_kernel` and `stem_stride`; stage i has blocks[i] residual blocks (the first stage
     may have none) of width · 2^i channels, and every stage but the first halves the resolution. head: average
     (over places) or flatten (keeps them). mean and std, one value or one per channel, normalise the input inside the
-    network. front "mfcc" (resnet only) puts the front end of sounds before everything else; the convolutions then see
-    its picture. mirror (resnet, images only): deployed, logits are the mean over a picture and its mirror image.
+    network. front (resnet only) comes before everything else: "mfcc" is the front end of sounds, whose picture the
+    convolutions then see; "standard" takes an item's own mean away and divides by its own deviation, so that no change
+    of brightness is seen, but for rounding, unless it clips. mirror (resnet, images only): deployed, logits are the
+    mean over a picture and its mirror image.
 
     family: resnet, or lipschitz (images only), where the stem only folds stem_stride × stem_stride pixels into channels
     and `stem_kernel` is not used; see learn/lipschitz.py.
@@ -36,7 +39,7 @@ class ModelConfig:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     family: str = "resnet"
-    front: str = "none"  # or mfcc
+    front: str = "none"  # or mfcc, standard
     mirror: bool = False
 
     def __post_init__(self) -> None:
@@ -59,9 +62,9 @@ class ModelConfig:
             )
         if self.head not in ("average", "flatten"):
             raise ValueError(f"head {self.head!r} is not known; choose average or flatten")
-        if self.front not in ("none", "mfcc") or (self.front == "mfcc" and self.family != "resnet"):
+        if self.front not in FRONTS or (self.front != "none" and self.family != "resnet"):
             raise ValueError(
-                f"front {self.front!r} is not known for a {self.family}; choose none, or mfcc for a resnet"
+                f"front {self.front!r} is not known for a {self.family}; choose none, or for a resnet mfcc or standard"
             )
         if self.mirror and (self.family != "resnet" or len(self.shape) != 3):
             raise ValueError(f"mirror is for a resnet of images; got a {self.family} of shape {self.shape}")

@@ -40,6 +40,27 @@ __all__ = [
 ]
 
 FORMAT = "warpcert-model-1"
+FLOOR = 0.05  # what stands in for the deviation of items that hardly have one
+
+
+@final
+class Standard(nn.Module):
+    """Each item of a batch, of any shape, less its mean and divided by its standard deviation + FLOOR.
+
+    x + γ becomes what x becomes, up to rounding. The numbers are computed in float32 at least, whatever comes in; what
+    goes out has the dtype of what came in.
+    """
+
+    floor: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("floor", torch.tensor(FLOOR))  # part of the state: another function, another fingerprint
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = x.to(torch.promote_types(x.dtype, torch.float32))
+        std, mean = torch.std_mean(z, tuple(range(1, x.dim())), correction=0, keepdim=True)
+        return ((z - mean) / (std + self.floor)).to(x.dtype)
 
 
 @final
@@ -80,7 +101,9 @@ class ResNet(nn.Module):
 
     def __init__(self, config: ModelConfig, is_fused: bool = False) -> None:
         super().__init__()
-        self.front = Mfcc(config.shape) if config.front == "mfcc" else nn.Identity()
+        self.front: nn.Module = Standard() if config.front == "standard" else nn.Identity()
+        if config.front == "mfcc":
+            self.front = Mfcc(config.shape)
         seen = self.front.shape if isinstance(self.front, Mfcc) else config.shape
         dims = len(seen) - 1
         self.config, self.is_fused, self.flatten = config, is_fused, config.head == "flatten"

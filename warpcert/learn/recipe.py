@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from warpcert import transforms
+from warpcert.coarse import check_step
 from warpcert.learn.config import ModelConfig
 from warpcert.threat import Defence
 from warpcert.transforms import Box, Preprocess, kernels
@@ -23,6 +24,7 @@ class Recipe:
 
     The model sees P T_b x + δ with b = β + γ: γ uniform in `gamma`, as an attacker may choose it, and β the defender's
     noise times `spread`. A share `attacked` of each batch takes the path of deployment, T_β(q(T_γ x)).
+    coarse > 0 is for networks deployed behind `Coarse`: P T_b x is rounded as there, and δ is added afterwards.
 
     draws > 1 shows every picture under several δ at once; `consistency` weighs how far their predictions lie apart.
     adv_steps > 0 first moves the picture by up to adv_eps (ℓ2) to where the mean over the draws fails (SmoothAdv);
@@ -41,7 +43,7 @@ class Recipe:
     head: str = "average"
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
-    front: str = "none"  # mfcc: the network hears
+    front: str = "none"  # mfcc: the network hears; standard: it does not see brightness
     mirror: bool = False  # deployed, it looks at the mirror image too
     # defence
     transform: str = "rotation"
@@ -63,6 +65,7 @@ class Recipe:
     flip: bool = False  # mirror left and right
     shift: int = 0  # whole pixels, up to this many along each side; of a sound, samples of time
     cutout: int = 0  # pixels: a square of this side, anywhere in the picture, is blanked
+    coarse: int = 0  # the step between the levels that the network sees (0: all of them)
     # optimisation
     epochs: float = 20.0
     steps: int = 0  # in place of epochs, where positive
@@ -105,6 +108,8 @@ class Recipe:
             raise ValueError(f"a run needs epochs > 0 or steps > 0; got {self.epochs} and {self.steps}")
         if self.consistency and self.draws < 2:
             raise ValueError("consistency compares draws: set draws to 2 or more, or consistency to 0")
+        if self.coarse:
+            check_step(self.coarse)
         self.defence(), self.box()
 
     @classmethod

@@ -22,6 +22,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from warpcert.coarse import Coarse
 from warpcert.learn.checkpoint import append_log, restore, store, trim_log
 from warpcert.learn.data import Dataset, load
 from warpcert.learn.losses import attack, disagreement, hardest, margin_loss, repeat
@@ -219,11 +220,11 @@ def train(
 
 def _finish(run: _Run, out: Path, row: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Writes the weights and the result; what is reported of the model is said of the file that was written."""
-    recipe, defence = run.recipe, run.recipe.defence()
+    recipe = run.recipe
     extra = {
         "recipe": recipe.name,
         "dataset": recipe.dataset,
-        "defence": defence.to_dict(),
+        "defence": recipe.defence().to_dict(),
         "gamma": recipe.gamma,
         "attacker": recipe.attacker,
         "rounded": recipe.rounded,
@@ -235,13 +236,19 @@ def _finish(run: _Run, out: Path, row: dict[str, Any], seconds: float) -> dict[s
     result |= {"parameters": sum(p.numel() for p in deployed.parameters()), "fingerprint": fingerprint(deployed)}
     result |= {"torch": torch.__version__, "device": run.device.type, "recipe": recipe.to_dict()}
     if run.device.type == "cuda" and len(run.held):
-        if any(defence.sigma_param) or defence.sigma_noise > 0.05:
-            result["proxy"] = proxy(deployed, defence, run.held, run.device, 200, centers_of(recipe.box()))
-        else:  # next to no noise: meant for exhaustive verification, or for margins
-            threat = Threat(defence.transform, recipe.box(), recipe.attacker, recipe.rounded)
-            result["proxy"] = plain_proxy(deployed, defence, threat, run.held, run.device)
+        result["proxy"] = _proxy(recipe, deployed, run.held, run.device)
     (out / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result
+
+
+def _proxy(recipe: Recipe, model: Network, held: Dataset, device: torch.device) -> dict[str, Any]:
+    """A quick look at `model` as the recipe means it to be deployed."""
+    defence = recipe.defence()
+    if any(defence.sigma_param) or defence.sigma_noise > 0.05:
+        return proxy(model, defence, held, device, 200, centers_of(recipe.box()))
+    # Next to no noise: meant for exhaustive verification, or for margins.
+    threat = Threat(defence.transform, recipe.box(), recipe.attacker, recipe.rounded)
+    return plain_proxy(Coarse(model, recipe.coarse) if recipe.coarse > 1 else model, defence, threat, held, device)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from warpcert import transforms
+from warpcert.coarse import coarsened
 from warpcert.learn.recipe import Recipe
 
 __all__ = ["Views", "delayed", "generator"]
@@ -52,7 +53,7 @@ class Views:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, draw: torch.Generator) -> Tensor:
-        """P T_b x without pixel noise, for a batch x of floats."""
+        """P T_b x without pixel noise, on coarse levels if the recipe says so, for a batch x of floats."""
         recipe, count, dim, device = self.recipe, len(x), self.transform.dim, x.device
         if recipe.flip:
             coin = torch.rand(count, generator=draw, device=device) < 0.5
@@ -68,13 +69,11 @@ class Views:
         if k:
             attacked = self.transform(x[:k], gamma[:k], recipe.attacker)
             x = torch.cat((self.transform.quantize(attacked) if recipe.rounded else attacked, x[k:]))
-        if k == count and not self.smoothed:  # β = 0: the defender does not transform at all
-            return self.preprocess(x)
-        defence, theta = self.defence, torch.cat((beta[:k], beta[k:] + gamma[k:]))
-        if defence.reference is None or k in (0, count):
-            return self.preprocess(self.transform(x, theta, (defence if k else defence.known).interpolation))
-        sides = ((x[:k], theta[:k], defence), (x[k:], theta[k:], defence.known))
-        return self.preprocess(torch.cat([self.transform(z, t, side.interpolation) for z, t, side in sides]))
+        if k < count or self.smoothed:  # else β = 0: the defender does not transform at all
+            sides = (self.defence, x[:k], beta[:k]), (self.defence.known, x[k:], beta[k:] + gamma[k:])
+            x = torch.cat([self.transform(z, b, d.interpolation) for d, z, b in sides if len(z)])
+        view = self.preprocess(x)
+        return coarsened(view, recipe.coarse) if recipe.coarse else view
 
     def delta(self, like: Tensor, draw: torch.Generator) -> Tensor:
         """Pixel noise of the shape of `like`."""
