@@ -128,7 +128,7 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[1:] != self.config.shape:
             raise ValueError(f"this model takes batches of {list(self.config.shape)}; got {list(x.shape[1:])}")
-        if self.config.mirror and not self.training:
+        if self.config.mirror and self.is_fused:
             return (self._logits(x) + self._logits(x.flip(-1))) / 2
         return self._logits(x)
 
@@ -178,7 +178,9 @@ def channels_last(model: N) -> N:
 
 
 def fused(model: Network) -> Network:
-    """The deployed form (CPU, float32, eval mode): the same function, normalisations folded into convolutions."""
+    """The deployed form (CPU, float32, eval mode): normalisations folded into convolutions, and the mirror image, if
+    the config says so, looked at too; else the same function.
+    """
     if isinstance(model, LipschitzNet):
         return lipschitz.deployed(model)
     source = deepcopy(model).cpu().float()
