@@ -17,6 +17,7 @@ from test_reference import dot, sharp
 from torch import Tensor
 
 from warpcert.app.options import _defence
+from warpcert.app.serve import answers
 from warpcert.app.serve.served import open_served
 from warpcert.bounds import curve
 from warpcert.bounds.calibration import Calibration, calibrate, estimate
@@ -206,3 +207,13 @@ def test_a_server_with_a_reference_still_predicts(tmp_path: Path) -> None:
         assert answer.json()["certificate"] is None and answer.json()["prediction"]["label"] == 1
         made = client.post("/v1/certify", json=body | {"method": "dist-d", "windows": 1})
         assert made.status_code == 200 and made.json()["certificate"]["defence"]["reference"] == "mitchell", made.text
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_server_predicts_with_the_deployed_kernel(early: bool) -> None:
+    f = Remembering()
+    served: Any = SimpleNamespace(defence=STILL, calibration=None, fingerprint="0")
+    batcher: Any = SimpleNamespace(classifier=lambda token: f)
+    asked: Any = SimpleNamespace(early=early, n=200, alpha=0.01)
+    answer = answers.predict(served, batcher, dot(), asked, Any)  # type: ignore[arg-type]
+    assert f.all_bright and answer["prediction"]["label"] == 0
