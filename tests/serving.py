@@ -29,17 +29,17 @@ DEFENCE = wc.Defence.surface("rotation", 20, noise=0.2)
 GAMMA = 3.0
 
 
-def write_folder(folder: Path) -> Path:
+def write_folder(folder: Path, defence: wc.Defence = DEFENCE) -> Path:
     """A folder to serve: the model answers 1 to everything; the calibration is a plausible one."""
     config = models.ModelConfig(SHAPE, 3, width=2, blocks=(1,), head="flatten")
     model = models.build(config)
     model.head.bias.data = torch.tensor([0.0, 50.0, 0.0])
-    extra = {"defence": DEFENCE.to_dict(), "gamma": [GAMMA], "classes": ["ant", "bee", "cat"], "dataset": "none"}
+    extra = {"defence": defence.to_dict(), "gamma": [GAMMA], "classes": ["ant", "bee", "cat"], "dataset": "none"}
     models.save(model, folder / "model.safetensors", extra)
     threat = wc.Threat.surface("rotation", GAMMA)
     counts = {"images": 1000, "accepted": 1000, "betas": 700, "allowed": 0, "alpha": 0.001, "alpha_inner": 0.001}
     more: dict[str, Any] = counts | {"kind": wc.Kind.PROVED, "bound": "curve", "seed": 0}
-    wc.Calibration(DEFENCE, threat, SHAPE, "test", 0.1, 0.01, **more).write(folder / "calibration.json")
+    wc.Calibration(defence, threat, SHAPE, "test", 0.1, 0.01, **more).write(folder / "calibration.json")
     return folder
 
 

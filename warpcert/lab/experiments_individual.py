@@ -86,7 +86,7 @@ class Individual(Row):
         own = model.defence
         p = self.preprocess or own.preprocess
         if own.transform.name == self.transform:
-            return replace(own, preprocess=p)
+            return replace(own, preprocess=p, reference=None)  # the originals are not known
         return Defence.surface(self.transform, self.sigma, noise=self.noise, preprocess=p)
 
 

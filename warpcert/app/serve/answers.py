@@ -27,15 +27,15 @@ __all__ = ["attack", "certify", "originals", "predict"]
 
 
 def predict(served: Served, batcher: Batcher, x: Tensor, asked: Predict, token: Token) -> dict[str, Any]:
-    """The smoothed answer with its counts, the plain one, and with a calibration the online certificate; randomness is
-    fresh and secret.
+    """The smoothed answer with its counts, the plain one, and with a calibration the online certificate (unless it
+    has a reference, which is for known originals); randomness is fresh and secret.
     """
     classifier, calibration = batcher.classifier(token), served.calibration
     rule, ask = ("anytime", predict_early) if asked.early else ("fixed", joint_predict)
     answer = ask(classifier, served.defence, x, n=asked.n, alpha=asked.alpha)
     plain = int(logits_of(classifier, served.defence.preprocess(x)[None]).argmax())
     online = None
-    if calibration is not None and not asked.early:
+    if calibration is not None and calibration.defence.reference is None and not asked.early:
         sampling = Sampling(n=asked.n, alpha=asked.alpha)
         online = methods.dist_spt_d_online(classifier, x, calibration, sampling, model=served.fingerprint)
     record = prediction_record(answer, rule, served.defence, served.fingerprint)
