@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from warpcert.coarse import Coarse, coarsened
+from warpcert.learn.checkpoint import restore
 from warpcert.learn.data import Dataset
 from warpcert.learn.losses import attack, disagreement, hardest
 from warpcert.learn.models import build, fingerprint, load_weights
@@ -105,6 +106,18 @@ def test_resume_is_exact(tmp_path: Path, changes: dict) -> None:
     assert [drop(r) for r in rows(tmp_path / "parts")] == [drop(r) for r in rows(tmp_path / "whole")]
     again = train(recipe, dots(), "cpu", tmp_path / "parts")  # nothing is left to do
     assert again["fingerprint"] == whole["fingerprint"] and again["last"]["step"] == 14
+
+
+def test_a_restored_state_is_laid_out_like_the_weights(tmp_path: Path) -> None:
+    """Fused optimizers, as on CUDA, refuse a momentum whose strides are not those of its weights."""
+    recipe = Recipe.from_dict(BASE | {"dataset": "dots"})
+    train(recipe.override(["steps=2"]), dots(), "cpu", tmp_path)
+    run = _Run(recipe.override(["steps=2"]), dots(), CPU)
+    restore(tmp_path / "checkpoint.safetensors", run.recipe, run.modules(), run.optimizer)
+    layouts = [(p.stride(), s["momentum_buffer"].stride()) for p, s in run.optimizer.state.items()]
+    assert layouts and all(weights == momentum for weights, momentum in layouts)
+    assert any(p.dim() == 4 and not p.is_contiguous() for p in run.optimizer.state)
+
 
 
 def test_seeds_and_limits(tmp_path: Path) -> None:

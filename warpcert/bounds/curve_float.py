@@ -19,6 +19,7 @@ from warpcert.transforms.kernels import Kernel, kernel
 
 __all__ = [
     "UNIT",
+    "arithmetic_error",
     "coordinate_error",
     "inference_slack",
     "loudness_error",
@@ -58,22 +59,29 @@ def coordinate_error(transform: SpatialTransform, height: int, width: int, exten
     return total
 
 
+def arithmetic_error(k: Kernel) -> float:
+    """What float32 adds at most to one interpolated value of an image in [0,1], its coordinates aside.
+
+    The errors of a point's weights along one axis sum to A·u: Horner's rule gives A ≤ 34 (a = −½), 48 (a = −¾) and 61
+    (Mitchell's kernel, whose coefficients are rounded too), 2 for the hat. With weights whose absolute values sum to S,
+    two axes make 2·A·S·u, products and sums 10·S²·u more. S² = 1 + 2·overshoot; all of it stays below 120·S²·u, and for
+    the hat, S = 1, below 24u.
+    """
+    return (24 if k.reach == 1 else 120) * UNIT * (1 + 2 * k.overshoot)
+
+
 def value_error(transform: Transform, k: Kernel, height: int, width: int, extent: float) -> Tensor:
     """A bound [H,W] of |T_θ x in float32 − exact| for images in [0,1] and |θ| ≤ extent.
 
-    A misplaced source point changes the interpolant by at most `gradient` per axis and pixel. Weights: a cubic of the
-    offset by Horner's rule, with intermediate values up to 4.5: at most 26u for each cubic weight, 2u for each hat. A
-    value is a sum of (2·reach)² products of two weights, each off by the error of one times the other, twice, and by
-    its own roundings: below 2·4·26u + 16u < 110u·(1 + 2·overshoot) for a cubic, below 24u for the hat.
-    Pointwise: one rounded parameter, one exp, one operation.
+    A misplaced source point changes the interpolant by at most `gradient` per axis and pixel. Pointwise: one rounded
+    parameter, one exp, one operation.
     """
     if isinstance(transform, PointwiseTransform):
         return torch.full((height, width), (1 + extent) * math.exp(extent) * 8 * UNIT, dtype=torch.float64)
     assert isinstance(transform, SpatialTransform)
     if k.gradient is None:
         raise ValueError(f"{k.name} jumps: a rounded coordinate can change its value by 1, so no slack is enough")
-    arithmetic = (24 if k.reach == 1 else 120) * UNIT * (1 + 2 * k.overshoot)
-    return 2 * k.gradient * coordinate_error(transform, height, width, extent) + arithmetic
+    return 2 * k.gradient * coordinate_error(transform, height, width, extent) + arithmetic_error(k)
 
 
 def loudness_error(x: Tensor, extent: float) -> Tensor:
@@ -105,7 +113,7 @@ def inference_slack(
         error = (value_error(defence.transform, k, height, width, extent) + blur)[mask]
         return float(error.norm()) * math.sqrt(channels) * 1.01
     moved = float(coordinate_error(defence.transform, height, width, extent)[mask].amax()) if bool(mask.any()) else 0.0
-    each = (16 + 4 * k.reach) * UNIT * (1 + 2 * k.overshoot) + blur
+    each = arithmetic_error(k) + blur
     return (moved * steepness + each * math.sqrt(channels * int(mask.sum()))) * 1.01
 
 

@@ -52,6 +52,8 @@ def restore(
     for part, module in modules.items():
         module.load_state_dict({n.removeprefix(f"{part}/"): t for n, t in tensors.items() if n.startswith(f"{part}/")})
     optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
+    for parameter, state in optimizer.state.items():  # fused optimizers ask for one layout of weights and their state
+        state |= {k: torch.empty_like(parameter).copy_(t) for k, t in state.items() if t.shape == parameter.shape}
     return dict(json.loads(metadata["progress"]))
 
 
