@@ -17,6 +17,7 @@ from warpcert import radius, stats
 from warpcert.bounds.error import interpolation_error
 from warpcert.learn import data
 
+MET = ("bicubic-0.5", "mitchell")
 BLURS = ((0.0, 1), (1.0, 5), (1.5, 7), (2.0, 9))
 DIGITS, BETAS, GAMMAS, LOOK = 6, 10, 61, 300
 
@@ -50,10 +51,13 @@ def blur() -> None:
     for sigma, size in BLURS:
         preprocess = wc.Preprocess("circle", 1, sigma, size)
         between = class_distance(preprocess, digits)
-        for interpolation in ("bilinear", "bicubic", "bicubic-0.5"):
-            defence = wc.Defence.surface("rotation", 30, noise=0.15, interpolation=interpolation, preprocess=preprocess)
+        for interpolation, reference in (*((k, None) for k in ("bilinear", "bicubic", "bicubic-0.5")), MET):
+            defence = wc.Defence.surface(
+                "rotation", 30, noise=0.15, interpolation=interpolation, preprocess=preprocess, reference=reference
+            )
             E = worst_error(defence, threat, images)
-            print(f"| {sigma:g}, {size} | {interpolation} | {E:.2f} | {between:.1f} | {between / E:.1f} |")
+            name = interpolation + (f", reference {reference}" if reference else "")
+            print(f"| {sigma:g}, {size} | {name} | {E:.2f} | {between:.1f} | {between / E:.1f} |")
 
 
 def needed(ratio: float, away: float, rho: float) -> float:

@@ -180,8 +180,8 @@ Errors = Callable[[Tensor, Tensor], Tensor]  # (number of the bound [n], γ [n, 
 def composition_errors(
     x: Tensor, defence: Defence, threat: Threat, beta: Tensor, number: Tensor, gamma: Tensor
 ) -> Tensor:
-    """‖P T_β q(T_γ x) − P T_{β+γ} x‖ in the arithmetic of x."""
-    moved = defence.view(threat.attacked(x, gamma), beta[number]) - defence.view(x, beta[number] + gamma)
+    """‖P T_β q(T_γ x) − P T_{β+γ} x‖, the latter by the reference, in the arithmetic of x."""
+    moved = defence.view(threat.attacked(x, gamma), beta[number]) - defence.known.view(x, beta[number] + gamma)
     return torch.linalg.vector_norm(moved.double().flatten(1), dim=1)
 
 
@@ -235,7 +235,9 @@ def attack(
 # ------------------------------------------------------------------------------------------------------------- rows
 
 
-def curve_row(row: Row, options: argparse.Namespace, transform: str, att: str, defend: str, quantized: bool) -> None:
+def curve_row(
+    row: Row, options: argparse.Namespace, transform: str, att: str, defend: str, quantized: bool, ref: str | None
+) -> None:
     """Random (x, Γ, P, β, γ) against `curve_bound`."""
     g = torch.Generator().manual_seed(options.seed)
     boxes = BOXES[transform]
@@ -247,7 +249,7 @@ def curve_row(row: Row, options: argparse.Namespace, transform: str, att: str, d
         box = boxes[(turn + turn // len(boxes)) % len(boxes)]
         sample = Threat.surface(transform, 1, interpolation=att, quantized=quantized)
         threat = Threat(sample.transform, box, att, quantized)
-        defence = Defence(sample.transform, SIGMA[transform], 0.1, defend, preprocess)
+        defence = Defence(sample.transform, SIGMA[transform], 0.1, defend, preprocess, ref)
         beta = defence.draw_beta(BETAS, g)
         beta[:3] = torch.tensor([(0.0,) * box.dim, box.lower, box.upper], dtype=torch.float64).neg()
         count = min(MOST, max(1, WORK // x.numel()), options.pairs)
@@ -358,12 +360,12 @@ def rows() -> Iterator[tuple[str, Job]]:
     def attacker(quantized: bool) -> str:
         return f"{'8-bit' if quantized else 'float'} attacker"
 
-    twice = [("bicubic-0.5", "bicubic-0.5")]
+    more = [("bicubic-0.5", "bicubic-0.5", None), ("bilinear", "bicubic-0.5", "mitchell"), (*KERNELS, "mitchell")]
     for name in (*SPATIAL, *POINTWISE):
-        pairs = [("bilinear", "bilinear")] if name in POINTWISE else [*itertools.product(KERNELS, KERNELS), *twice]
-        for (att, defend), quantized in itertools.product(pairs, (True, False)):
-            job = partial(curve_row, transform=name, att=att, defend=defend, quantized=quantized)
-            yield f"curve: {name}, {att} → {defend}, {attacker(quantized)}", job
+        every = [*((a, d, None) for a, d in itertools.product(KERNELS, KERNELS)), *more]
+        for (att, defend, ref), quantized in itertools.product(every if name in SPATIAL else every[:1], (True, False)):
+            job = partial(curve_row, transform=name, att=att, defend=defend, quantized=quantized, ref=ref)
+            yield f"curve: {name}, {att} → {defend}{f' ({ref})' if ref else ''}, {attacker(quantized)}", job
     for name in (*SPATIAL, *POINTWISE):
         for att, quantized in itertools.product(KERNELS if name in SPATIAL else KERNELS[:1], (True, False)):
             job = partial(cover_row, transform=name, att=att, quantized=quantized)

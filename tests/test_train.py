@@ -119,7 +119,6 @@ def test_a_restored_state_is_laid_out_like_the_weights(tmp_path: Path) -> None:
     assert any(p.dim() == 4 and not p.is_contiguous() for p in run.optimizer.state)
 
 
-
 def test_seeds_and_limits(tmp_path: Path) -> None:
     recipe = Recipe.from_dict(BASE | {"steps": 3})
     prints = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, final
 
 import torch
@@ -133,6 +133,8 @@ class Defence:
 
     @classmethod
     def from_dict(cls, d: dict[str, Any]) -> Defence:
+        if unknown := set(d) - {f.name for f in fields(cls)}:
+            raise ValueError(f"a defence has no {', '.join(sorted(unknown))}: was it written by a later version?")
         return cls(
             transforms.get(d["transform"]),
             tuple(d["sigma_param"]),

@@ -30,7 +30,7 @@ class Suprema:
 
 
 class SupBound(ABC):
-    """A way to bound sup_{γ∈Γ}‖ε(β,γ,x)‖₂ for each of a batch of β."""
+    """A way to bound sup_{γ∈Γ}‖ε(β,γ,x)‖₂ for each of a batch of β. T_{β+γ} is that of `defence.known`."""
 
     name: ClassVar[str]
     kind: ClassVar[Kind]

@@ -109,7 +109,7 @@ class Dist(Row):
                 return methods.dist_spt_d(f, x, calibration, seeded, model=model.fingerprint)
             return methods.dist_spt_x(f, x, defence, threat, seeded, sup=sup, betas=size.betas, model=model.fingerprint)
 
-        more: dict[str, Any] = {"method": self.method, "threat": threat.to_dict()}
+        more: dict[str, Any] = {"method": self.method, "defence": defence.to_dict(), "threat": threat.to_dict()}
         more |= {"calibration": calibration.digest} if calibration else {}
         indices = range(min(size.images, len(dataset)))
         rows = yield from certified(

@@ -98,7 +98,10 @@ class Run:
         if inner is None and form != "base" and defence.sigma_noise == 0:
             raise ValueError(f"{method} by joint sampling needs pixel noise to absorb the error: set sigma_noise > 0")
         if form == "attacked" and defence.reference is not None:
-            raise ValueError(f"{method} does not know the original: it goes without a reference; calibrate without one")
+            raise ValueError(
+                f"{method} does not know the original and goes without a reference: calibrate without one "
+                f"(--reference {defence.interpolation})"
+            )
         self.start = time.perf_counter()
         self.method, self.form = method, form if inner is None or form == "base" else "nested"
         self.classifier, self.x, self.inner, self.model = classifier, x, inner, model

@@ -108,7 +108,7 @@ def interpolating(name: str) -> Kernel:
     """The kernel of that name, if it leaves pictures as they are at γ = 0."""
     k = kernel(name)
     if not k.interpolates:
-        raise ValueError(f"{name} smooths pictures even at γ = 0: an attacker who does nothing must leave them alone")
+        raise ValueError(f"{name} smooths pictures even at γ = 0: here it can only be a reference")
     return k
 
 
