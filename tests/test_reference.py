@@ -158,7 +158,8 @@ def test_votes_are_counted_at_the_reference() -> None:
     assert made.label == ABSTAIN and made.error.E > 0.2
     plain = dist_spt_x(sharp, dot(), replace(defence, reference=None), threat, sampling, betas=100)
     assert plain.label == 0
-    assert base_spt(sharp, dot(), defence, threat, sampling).label == 0  # deployed, the dot is bright
+    base = base_spt(sharp, dot(), defence, threat, sampling)
+    assert base.label == 0 and base.defence.reference is None  # deployed, the dot is bright
     assert predict(sharp, defence, dot(), generator=torch.Generator().manual_seed(2)).label == 0
 
 
@@ -200,6 +201,7 @@ def test_the_record() -> None:
     plain = replace(defence, reference=None)
     assert "reference" not in plain.to_dict() and Defence.from_dict(plain.to_dict()) == plain
     assert defence.known == replace(plain, interpolation="mitchell") and plain.known == plain
+    assert replace(plain, reference="bicubic") == plain  # the defender's own kernel is no other
     assert defence.without_parameter_noise(0.1).reference is None
 
 

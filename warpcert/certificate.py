@@ -322,7 +322,7 @@ class Certificate:
             raise ValueError("a stated ρ belongs to a calibration, and a calibration states ρ")
         if self.form in ("joint", "nested", "attacked") and self.share is None and not (e.betas and e.alpha):
             raise ValueError(f"a {self.form} certificate needs ρ from β's that were drawn, and pays for it")
-        if self.defence.reference is not None and self.form not in ("joint", "nested", "base"):
+        if self.defence.reference is not None and self.form not in ("joint", "nested"):
             raise ValueError(f"a reference turns known originals; a certificate of the form {self.form} has none")
         if self.form in INDIVIDUAL and not self.abstains:
             self._check_individual()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -55,7 +56,7 @@ def base_spt(
     """HEURISTIC: the label of g within σ_γ κ of x, as if T_β(q(T_γ x)) were T_{β+γ} x. Violations exist; use it to
     compare.
     """
-    run = Run("base", "base", classifier, x, defence, threat, sampling, inner, model)
+    run = Run("base", "base", classifier, x, replace(defence, reference=None), threat, sampling, inner, model)
     return run.certify(NO_ERROR, sampling.alpha)
 
 

@@ -77,6 +77,8 @@ class Defence:
     def __post_init__(self) -> None:
         kernels.kernel(self.interpolation)
         kernels.kernel(self.reference or self.interpolation)
+        if self.reference == self.interpolation:
+            object.__setattr__(self, "reference", None)
         if len(self.sigma_param) != self.transform.dim:
             raise ValueError(
                 f"sigma_param needs {self.transform.dim} value(s) for {self.transform.name}; got {self.sigma_param}"

@@ -205,9 +205,7 @@ def _defence(args: argparse.Namespace, extra: dict[str, Any]) -> Defence:
     noise = args.noise if args.noise is not None else stored.sigma_noise if stored else 0.0
     interpolation = args.interpolation or (stored.interpolation if stored else "bicubic")
     reference = args.reference or (stored.reference if stored else None)
-    return Defence(
-        transform, sigma, noise, interpolation, preprocess, None if reference == interpolation else reference
-    )
+    return Defence(transform, sigma, noise, interpolation, preprocess, reference)
 
 
 def describe(case: Case, sampling: Sampling, **more: Any) -> dict[str, Any]:

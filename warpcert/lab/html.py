@@ -147,6 +147,7 @@ def settings(run: RunFolder) -> list[tuple[str, str]]:
     attacker += ["rounded" if c.threat.quantized else "not rounded"]
     defender = [f"σ_γ = {' × '.join(map(t.to_text, d.sigma_param))}"] if any(d.sigma_param) else []
     defender += [d.interpolation] if defender and isinstance(t, SpatialTransform) else []
+    defender += [f"originals by {d.reference}"] if d.reference else []
     defender += [f"σ_δ = {d.sigma_noise:g}"] if d.sigma_noise else []
     before = [f"vignette: {p.vignette}"] if p.vignette != "none" else []
     before += [f"blur σ {p.blur_sigma:g}, {p.blur_size} × {p.blur_size}"] if p.blur_sigma else []
