@@ -183,7 +183,7 @@ def test_absolute_weights_bound_every_rounding() -> None:
 
 
 @pytest.mark.parametrize("name", ["rotation", "scaling", "translation"])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "bicubic-0.5", "mitchell"])
 def test_float32_stays_within_the_slack(name: str, interpolation: str) -> None:
     defence = Defence.surface(
         name, 2, noise=0.1, interpolation=interpolation, preprocess=Preprocess("circle", 1, 1.5, 5)
@@ -201,7 +201,7 @@ def test_float32_stays_within_the_slack(name: str, interpolation: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.func's own imports
-@pytest.mark.parametrize("name", ["bilinear", "bicubic", "bicubic-0.5"])
+@pytest.mark.parametrize("name", ["bilinear", "bicubic", "bicubic-0.5", "mitchell"])
 def test_steepness_bounds_the_slopes_at_the_source_points(name: str) -> None:
     for kind, transform, extent in (
         ("noise", Rotation(), 9.0),

@@ -15,6 +15,7 @@ from warpcert.bounds import curve_plain
 from warpcert.bounds.boxes import boxes_bound
 from warpcert.bounds.calibration import Calibration
 from warpcert.bounds.curve import curve_bound
+from warpcert.bounds.curve_float import arithmetic_error
 from warpcert.bounds.error import interpolation_error
 from warpcert.bounds.proved import Curve
 from warpcert.bounds.sampled import Sampled
@@ -27,7 +28,7 @@ from warpcert.smoothing.joint import predict
 from warpcert.smoothing.run import Sampling
 from warpcert.threat import Defence, Threat
 from warpcert.transforms import Preprocess
-from warpcert.transforms.kernels import kernel
+from warpcert.transforms.kernels import gather, kernel
 
 BLUR = Preprocess("circle", 1, 1.5, 7)
 MITCHELL = kernel("mitchell")
@@ -50,6 +51,18 @@ def test_the_kernel() -> None:
         assert float(f(u).diff().abs().max()) <= steepest * 1e-4
     numeric = MITCHELL.value(u).diff() / 1e-4
     assert float((numeric - MITCHELL.derivative(u[:-1] + 5e-5)).abs().max()) < 1e-3
+
+
+@pytest.mark.parametrize("name", ["bilinear", "bicubic", "bicubic-0.5", "mitchell"])
+def test_float32_weights_err_as_little_as_derived(name: str) -> None:
+    """At source points that float32 holds exactly: pictures that punish every weight's error, and a flat one."""
+    draw, k = torch.Generator().manual_seed(0), kernel(name)
+    place = torch.rand(2, 4000, 9, 9, generator=draw) * 4 - 2
+    y, x = place.unbind()
+    images = torch.cat((torch.ones(1, 1, 9, 9), torch.rand(5, 1, 9, 9, generator=draw).round()))
+    for image in images:
+        error = gather(image, y, x, k).double() - gather(image.double(), y.double(), x.double(), k)
+        assert float(error.abs().max()) <= arithmetic_error(k)
 
 
 def attack(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, count: int = 200) -> Tensor:

@@ -113,7 +113,7 @@ HEURISTIC = Experiment(
         *_heuristic("mnist500", "MNIST", Heuristic.quick),
         *_heuristic("fashion-mnist", "Fashion-MNIST", Size(40, n=100, gammas=60)),
         *_heuristic("cifar10", "CIFAR-10", Size(12, n=60, gammas=60), Size(200, n=300, gammas=100)),
-        *_heuristic("gtsrb", "GTSRB", Size(40, n=100, gammas=60)),
+        *_heuristic("gtsrb", "GTSRB", Size(40, n=100, gammas=60), Size(500, n=300, gammas=100)),
         *_heuristic(IMAGENET, "ImageNet 224×224", Size(4, n=20, gammas=10), Size(200, n=300, gammas=100), 20),
     ),
     notes=(
