@@ -19,13 +19,13 @@ from typing import Any, final
 
 import torch
 
-from warpcert import stats
-from warpcert.lab import report
-from warpcert.lab.job import device_of
-from warpcert.lab.runner import seed_for
-from warpcert.lab.store import read_config, read_records
+from warpcert import statistics as stats
 from warpcert.learn import data
 from warpcert.learn.foreign import open_model
+from warpcert.runs import summary as report
+from warpcert.runs.job import device_of
+from warpcert.runs.runner import seed_for
+from warpcert.runs.store import read_config, read_records
 from warpcert.smoothing.joint import votes
 
 DOUBT = 1e-6  # a vote share above ½ is beyond doubt if its lower bound at this α is

@@ -13,9 +13,10 @@ import math
 import torch
 
 import warpcert as wc
-from warpcert import radius, stats
-from warpcert.bounds.error import interpolation_error
+from warpcert import statistics as stats
+from warpcert.errors.base import interpolation_error
 from warpcert.learn import data
+from warpcert.statistics import radius
 
 MET = ("bicubic-0.5", "mitchell")
 BLURS = ((0.0, 1), (1.0, 5), (1.5, 7), (2.0, 9))

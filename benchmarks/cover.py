@@ -13,11 +13,11 @@ import time
 import torch
 from torch import Tensor
 
-from warpcert.bounds.cover import Windows, cover_windows
-from warpcert.bounds.cover_pieces import Scene, distances
 from warpcert.learn.data import load
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
+from warpcert.windows.cover import Windows, cover_windows
+from warpcert.windows.pieces import Scene, distances
 
 SHARES = 33  # parameters per window that the true distance is sampled at
 

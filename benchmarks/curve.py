@@ -12,9 +12,10 @@ import math
 import torch
 from torch import Tensor
 
-from warpcert.bounds.curve import curve_bound
+from warpcert.classifier.defence import Defence
+from warpcert.errors.curve.bound import curve_bound
 from warpcert.learn import data
-from warpcert.threat import Defence, Threat
+from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
 

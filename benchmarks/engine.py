@@ -13,11 +13,11 @@ import time
 import torch
 
 import warpcert as wc
-from warpcert.lab.engine import Engine, Task, here, on_ray, processes
-from warpcert.lab.job import Job
-from warpcert.lab.runner import seed_for
 from warpcert.learn import data
 from warpcert.learn.foreign import EMBEDDED, open_model
+from warpcert.runs.engine import Engine, Task, here, on_ray, processes
+from warpcert.runs.job import Job
+from warpcert.runs.runner import seed_for
 
 
 def digits_job(n: int) -> Job:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from warpcert.bounds.crossings import find_crossings
-from warpcert.bounds.enumeration import images, plan
-from warpcert.bounds.exact import Verdict, verify
+from warpcert.exhaustive.crossings import find_crossings
+from warpcert.exhaustive.enumeration import images, plan
+from warpcert.exhaustive.verify import Verdict, verify
 from warpcert.learn.data import Dataset, load
 from warpcert.learn.models import ModelConfig, build, channels_last, fused
 from warpcert.threat import Threat

@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
 import warpcert as wc
-from warpcert import radius, stats
-from warpcert.app.options import EMBEDDED
+from warpcert import statistics as stats
+from warpcert.app.cli.options import EMBEDDED
 from warpcert.learn import data, models, zoo
 from warpcert.smoothing.joint import add_noise
+from warpcert.statistics import radius
 
 
 def timed(f: Callable[[], object], repeat: int, device: torch.device) -> float:

@@ -16,9 +16,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from warpcert.bounds.boxes import boxes_bound
-from warpcert.bounds.curve import curve_bound
-from warpcert.threat import Defence, Threat
+from warpcert.classifier.defence import Defence
+from warpcert.errors.boxes import boxes_bound
+from warpcert.errors.curve.bound import curve_bound
+from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
 

@@ -17,9 +17,10 @@ from statistics import median
 
 import torch
 
-from warpcert.app.individual import INVERSES
+from warpcert.app.cli.individual import INVERSES
+from warpcert.classifier.defence import Defence
 from warpcert.learn import data
-from warpcert.threat import Defence, Threat
+from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
 SIGMA = {"rotation": 10.0, "translation": 1.0, "scaling": 10.0}

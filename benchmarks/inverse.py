@@ -17,11 +17,12 @@ import torch
 from scipy.optimize import linprog
 from torch import Tensor
 
-from warpcert.bounds.functional import Functional
-from warpcert.bounds.lagrangian import Lagrangian
-from warpcert.bounds.originals import IntervalInverse, InverseBound, Originals
+from warpcert.classifier.defence import Defence
 from warpcert.learn import data
-from warpcert.threat import Defence, Threat
+from warpcert.originals.functional import Functional
+from warpcert.originals.lagrangian.inverse import Lagrangian
+from warpcert.originals.protocol import IntervalInverse, InverseBound, Originals
+from warpcert.threat import Threat
 from warpcert.transforms import Preprocess, SpatialTransform
 
 

@@ -27,16 +27,17 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate
 
 from warpcert import methods
-from warpcert.bounds.cover import Windows, cover_windows
-from warpcert.bounds.curve import curve_bound
-from warpcert.bounds.error import interpolation_error
-from warpcert.bounds.proved import Curve
-from warpcert.certificate import ABSTAIN, Certificate
+from warpcert.certificates.certificate import ABSTAIN, Certificate
+from warpcert.classifier.defence import Defence
+from warpcert.errors.base import interpolation_error
+from warpcert.errors.curve.bound import curve_bound
+from warpcert.errors.proved import Curve
 from warpcert.learn import data
+from warpcert.methods.run import Sampling
 from warpcert.smoothing.joint import predict
-from warpcert.smoothing.run import Sampling
-from warpcert.threat import Defence, Threat
+from warpcert.threat import Threat
 from warpcert.transforms import Box, Preprocess
+from warpcert.windows.cover import Windows, cover_windows
 
 BETAS = 24  # per curve bound
 WORK = 2**22  # pixels evaluated at once, and about as many for each case and precision

@@ -24,11 +24,12 @@ from torch import Tensor
 
 from benchmarks.soundness import BOXES, MOST, POINTWISE, WORK, Row, parser_of, pictures, run
 from warpcert import methods
-from warpcert.bounds.crossings import Crossings, find_crossings
-from warpcert.bounds.enumeration import Plan, images, plan
-from warpcert.certificate import Certificate
-from warpcert.coarse import Coarse
-from warpcert.threat import Defence, Threat
+from warpcert.certificates.certificate import Certificate
+from warpcert.classifier.defence import Defence
+from warpcert.classifier.levels import Coarse
+from warpcert.exhaustive.crossings import Crossings, find_crossings
+from warpcert.exhaustive.enumeration import Plan, images, plan
+from warpcert.threat import Threat
 from warpcert.transforms import Box
 
 TRANSFORMS = ("rotation", "scaling", *POINTWISE)

@@ -26,14 +26,15 @@ from torch import Tensor
 
 from benchmarks.soundness import PREPROCESS, SIGMA, Row, parser_of, pictures, run
 from warpcert import methods
-from warpcert.bounds.functional import Functional
-from warpcert.bounds.lagrangian import Lagrangian
-from warpcert.bounds.originals import IntervalInverse, InverseBound, Originals
-from warpcert.certificate import ABSTAIN
+from warpcert.certificates.certificate import ABSTAIN
+from warpcert.classifier.defence import Defence
 from warpcert.learn import data, models
+from warpcert.methods.run import Sampling
+from warpcert.originals.functional import Functional
+from warpcert.originals.lagrangian.inverse import Lagrangian
+from warpcert.originals.protocol import IntervalInverse, InverseBound, Originals
 from warpcert.smoothing.joint import predict
-from warpcert.smoothing.run import Sampling
-from warpcert.threat import Defence, Threat
+from warpcert.threat import Threat
 from warpcert.transforms import Preprocess, SpatialTransform
 
 BETAS = 24

@@ -19,10 +19,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from warpcert.lab import report
-from warpcert.lab.store import PACKED, pack, read_config, read_records, verify
 from warpcert.learn.models import load_weights
 from warpcert.learn.zoo import MANIFEST, listing_of
+from warpcert.runs import summary as report
+from warpcert.runs.store import PACKED, pack, read_config, read_records, verify
 from warpcert.transforms import get
 
 ROOT = Path(__file__).parents[1]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from warpcert.certificate import Certificate
-from warpcert.lab.job import Certifier
+from warpcert.certificates.certificate import Certificate
+from warpcert.runs.job import Certifier
 
 
 @dataclass(frozen=True)

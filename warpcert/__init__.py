@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from warpcert.attacks import Attack, gradient, grid, worst_of_k
-from warpcert.bounds.calibration import Calibration
-from warpcert.bounds.lagrangian import Lagrangian
-from warpcert.bounds.originals import IntervalInverse
-from warpcert.bounds.proved import Curve
-from warpcert.bounds.sampled import Sampled
-from warpcert.certificate import ABSTAIN, Certificate, ErrorBound, Kind
-from warpcert.coarse import Coarse
+from warpcert.certificates.certificate import ABSTAIN, Certificate, ErrorBound, Kind
+from warpcert.classifier.defence import Defence
+from warpcert.classifier.levels import Coarse
+from warpcert.errors.calibration import Calibration
+from warpcert.errors.proved import Curve
+from warpcert.errors.sampled import Sampled
 from warpcert.learn.zoo import Loaded, load
 from warpcert.methods import base_spt, cover, dist_spt_d, dist_spt_d_online, dist_spt_x, exact, indiv_spt
+from warpcert.methods.run import Sampling
+from warpcert.originals.lagrangian.inverse import Lagrangian
+from warpcert.originals.protocol import IntervalInverse
 from warpcert.smoothing.early import predict_early
 from warpcert.smoothing.inner import GaussianInner, MarginInner
 from warpcert.smoothing.joint import Prediction, predict
 from warpcert.smoothing.nested import predict_nested
-from warpcert.smoothing.run import Sampling
-from warpcert.threat import Defence, Threat
+from warpcert.threat import Threat
 from warpcert.transforms import (
     Box,
     Brightness,

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from warpcert import methods
-from warpcert.certificate import Certificate
+from warpcert.certificates.certificate import Certificate
+from warpcert.classifier.defence import Defence
 from warpcert.learn.models import fingerprint
+from warpcert.methods.run import Sampling
 from warpcert.smoothing.joint import fresh_generator, votes
-from warpcert.smoothing.run import Sampling
-from warpcert.threat import Defence, Threat
+from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
 try:

@@ -23,7 +23,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from warpcert.coarse import Coarse, check_step
+from warpcert.classifier.levels import Coarse, check_step
 from warpcert.learn import models, zoo
 from warpcert.smoothing.joint import Classifier, logits_of
 

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from warpcert.classifier.defence import Defence
 from warpcert.learn.data import Dataset
 from warpcert.learn.views import generator
-from warpcert.threat import Defence, Threat
+from warpcert.threat import Threat
 from warpcert.transforms import Box
 
 __all__ = ["centers_of", "plain_proxy", "proxy"]

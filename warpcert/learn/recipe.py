@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, final
 
 from warpcert import transforms
-from warpcert.coarse import check_step
+from warpcert.classifier.defence import Defence
+from warpcert.classifier.levels import check_step
 from warpcert.learn.config import ModelConfig
-from warpcert.threat import Defence
 from warpcert.transforms import Box, Preprocess, kernels
 
 __all__ = ["Recipe"]

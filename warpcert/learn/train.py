@@ -22,7 +22,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from warpcert.coarse import Coarse
+from warpcert.classifier.levels import Coarse
 from warpcert.learn.checkpoint import append_log, restore, store, trim_log
 from warpcert.learn.data import Dataset, load
 from warpcert.learn.losses import attack, disagreement, hardest, margin_loss, repeat

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from warpcert import stats
-from warpcert.certificate import ABSTAIN
+from warpcert import statistics as stats
+from warpcert.certificates.certificate import ABSTAIN
+from warpcert.classifier.defence import Defence
 from warpcert.smoothing.joint import (
     Classifier,
     Prediction,
@@ -17,7 +18,6 @@ from warpcert.smoothing.joint import (
     validate_image,
     votes,
 )
-from warpcert.threat import Defence
 
 __all__ = ["predict_early", "settled"]
 

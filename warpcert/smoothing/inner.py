@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warpcert import radius, stats
+from warpcert import statistics as stats
 from warpcert.smoothing.joint import Classifier, add_noise, logits_of
 from warpcert.smoothing.sequential import run_tests
+from warpcert.statistics import radius
 
 __all__ = ["GaussianInner", "Inner", "MarginInner"]
 

@@ -12,9 +12,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from warpcert import stats
-from warpcert.certificate import ABSTAIN
-from warpcert.threat import Defence
+from warpcert import statistics as stats
+from warpcert.certificates.certificate import ABSTAIN
+from warpcert.classifier.defence import Defence
 from warpcert.transforms import Transform
 
 __all__ = [

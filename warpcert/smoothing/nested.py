@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from warpcert import stats
-from warpcert.certificate import ABSTAIN
+from warpcert import statistics as stats
+from warpcert.certificates.certificate import ABSTAIN
+from warpcert.classifier.defence import Defence
 from warpcert.smoothing.inner import Inner
 from warpcert.smoothing.joint import Prediction, validate_classifier, validate_image, views
-from warpcert.threat import Defence
 
 __all__ = ["guess", "predict_nested", "robust_votes"]
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from warpcert import stats
+from warpcert import statistics as stats
 from warpcert.smoothing.joint import Classifier, add_noise, batch_size, logits_of
 
 __all__ = ["Tests", "run_tests"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from warpcert.transforms.base import Box, PointwiseTransform, SpatialTransform, Transform
+from warpcert.numerics.box import Box
+from warpcert.transforms.base import PointwiseTransform, SpatialTransform, Transform
 from warpcert.transforms.brightness import Brightness
 from warpcert.transforms.contrast import Contrast
 from warpcert.transforms.preprocess import Preprocess

@@ -14,13 +14,13 @@ from warpcert.app.serve.batcher import Batcher
 from warpcert.app.serve.jobs import LateError, Token
 from warpcert.app.serve.schemas import Certify, Predict
 from warpcert.app.serve.served import METHODS, Question, Served
-from warpcert.bounds.inverse import surviving
-from warpcert.certificate import Certificate
-from warpcert.lab.answers import prediction_record, sealed_answer
+from warpcert.certificates.certificate import Certificate
+from warpcert.methods.run import Sampling
+from warpcert.originals.interval import surviving
+from warpcert.runs.answers import prediction_record, sealed_answer
 from warpcert.smoothing.early import predict_early
 from warpcert.smoothing.joint import logits_of
 from warpcert.smoothing.joint import predict as joint_predict
-from warpcert.smoothing.run import Sampling
 from warpcert.threat import Threat
 
 __all__ = ["attack", "certify", "originals", "predict"]

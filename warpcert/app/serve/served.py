@@ -11,15 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from warpcert import methods
-from warpcert.app.options import device_of
-from warpcert.bounds.calibration import Calibration
-from warpcert.bounds.originals import IntervalInverse  # looser than the linear inverses, and much faster
-from warpcert.bounds.proved import Curve
-from warpcert.certificate import Certificate
+from warpcert.app.cli.options import device_of
+from warpcert.certificates.certificate import Certificate
+from warpcert.classifier.defence import Defence
+from warpcert.errors.calibration import Calibration
+from warpcert.errors.proved import Curve
 from warpcert.learn import data, models, zoo
+from warpcert.methods.run import Sampling
+from warpcert.originals.protocol import IntervalInverse  # looser than the linear inverses, and much faster
 from warpcert.smoothing.joint import Classifier
-from warpcert.smoothing.run import Sampling
-from warpcert.threat import Defence, Threat
+from warpcert.threat import Threat
 
 __all__ = ["METHODS", "Question", "Served", "open_served"]
 

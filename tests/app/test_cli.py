@@ -1,0 +1,265 @@
+"""The command line as a person uses it: defaults, kill and resume, check, and a clear sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from warpcert.app.cli import build_parser, main
+from warpcert.learn import data
+from warpcert.runs.store import read_records
+
+FAST = ["--n", "300", "--betas", "40", "--windows", "1", "--count", "3", "--bound", "sampled"]
+
+
+def certify(folder: Path, *more: str) -> int:
+    return main(["certify", *FAST, "--out", str(folder), *more])
+
+
+def test_certify_writes_table_pictures_and_checkable_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert certify(tmp_path) == 0
+    out = capsys.readouterr().out
+    assert "±30°" in out and "heuristic" in out and "HEURISTIC" in out
+    for name in ("accuracy.png", "gallery.png"):
+        with Image.open(tmp_path / name) as picture:
+            assert picture.width > 300
+    assert main(["check", str(tmp_path)]) == 0
+    before = (tmp_path / "certificates.jsonl").read_bytes()
+    assert certify(tmp_path, "--json") == 0  # nothing left to do
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert summary["count"] == 3 and set(summary["certified_accuracy"]) == {"±0°", "±10°", "±20°", "±30°", "±50°"}
+    assert (tmp_path / "certificates.jsonl").read_bytes() == before
+
+
+def test_check_fails_loudly_on_an_edited_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    certify(tmp_path, "--count", "1")
+    path = tmp_path / "certificates.jsonl"
+    path.write_text(path.read_text().replace('"n": [300]', '"n": [301]'))
+    capsys.readouterr()
+    assert main(["check", str(tmp_path)]) == 1
+    assert "FAILED line 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", ["base", "dist-x"])
+@pytest.mark.parametrize(
+    "extra", [[], ["--two-class"], ["--nested", "--n", "60"]], ids=["joint", "two-class", "nested"]
+)
+def test_methods_and_forms(tmp_path: Path, method: str, extra: list[str]) -> None:
+    assert certify(tmp_path, "--count", "1", "--method", method, *extra) == 0
+    (record,) = read_records(tmp_path)
+    assert record["certificate"]["method"] == method
+    assert main(["check", str(tmp_path)]) == 0
+
+
+def test_killed_and_started_again_it_goes_on(tmp_path: Path) -> None:
+    """kill -9 in the middle, twice; then the same records as an undisturbed run, no image twice and none lost."""
+    args = ["certify", *FAST, "--count", "12"]
+    command = [sys.executable, "-m", "warpcert", *args, "--out", str(tmp_path / "killed")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    for wanted in (1, 4):
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        path, deadline = tmp_path / "killed" / "certificates.jsonl", time.monotonic() + 60
+        while time.monotonic() < deadline and process.poll() is None:
+            if path.exists() and path.read_bytes().count(b"\n") >= wanted:
+                break
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with path.open("ab") as file:
+        file.write(b'{"index": 99, "torn')
+    assert main([*args, "--out", str(tmp_path / "killed")]) == 0
+    assert main([*args, "--out", str(tmp_path / "whole")]) == 0
+
+    def counts(folder: str) -> dict[int, object]:
+        return {r["index"]: r["certificate"]["windows"] for r in read_records(tmp_path / folder)}
+
+    assert sorted(r["index"] for r in read_records(tmp_path / "killed")) == list(range(12))
+    assert counts("killed") == counts("whole")
+
+
+def test_the_default_bound_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--n", "300", "--betas", "20", "--windows", "1", "--count", "1", "--gamma", "5"]
+    assert main(["certify", *few, "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "with confidence" in out and "HEURISTIC" not in out
+    assert main(["check", str(tmp_path)]) == 0
+
+
+def test_cover_and_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--count", "2", "--gamma", "3"]
+    assert main(["certify", "--method", "cover", *few, "--out", str(tmp_path / "cover")]) == 0
+    assert "with confidence" in capsys.readouterr().out
+    assert main(["certify", "--method", "exact", *few, "--out", str(tmp_path / "exact")]) == 0
+    assert "proved" in capsys.readouterr().out
+    for name in ("cover", "exact"):
+        assert main(["check", str(tmp_path / name)]) == 0
+        assert any(r["certificate"]["label"] == r["true_label"] for r in read_records(tmp_path / name))
+    assert main(["certify", "--method", "cover", *few, "--n", "3", "--out", str(tmp_path / "few")]) == 2
+    assert "too small ever" in capsys.readouterr().err
+    assert main(["certify", "--method", "exact", "--unrounded", *few, "--out", str(tmp_path / "no")]) == 2
+    assert "8-bit" in capsys.readouterr().err
+    bare = ["--vignette", "none", "--margin", "0", "--blur", "0", "1"]
+    coarse = ["--unrounded", "--coarse", "32", "--half", *bare, *few, "--out", str(tmp_path / "coarse")]
+    assert main(["certify", "--method", "exact", *coarse]) == 0
+    assert "proved" in capsys.readouterr().out and main(["check", str(tmp_path / "coarse")]) == 0
+    assert all(r["certificate"]["model"].endswith("-half-coarse32") for r in read_records(tmp_path / "coarse"))
+
+
+def test_bounds_say_what_they_are_proved_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = [
+        "certify",
+        "--n",
+        "300",
+        "--betas",
+        "12",
+        "--windows",
+        "1",
+        "--count",
+        "1",
+        "--gamma",
+        "0.5",
+        "--alpha",
+        "0.2",
+    ]
+    bilinear = ["--bound", "interval", "--interpolation", "bilinear", "--time-limit", "5"]
+    assert main([*few, *bilinear, "--out", str(tmp_path / "a")]) == 0
+    assert main([*few, "--bound", "interval", "--out", str(tmp_path / "b")]) == 2
+    assert "--bound curve" in capsys.readouterr().err
+    assert main([*few, "--attacker", "nearest", "--out", str(tmp_path / "c")]) == 2
+    assert "nearest" in capsys.readouterr().err
+
+
+def test_calibrate_certify_and_predict_online(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """dist-d end to end with the sampled error (heuristic), and the refusal of another configuration."""
+    file, more = tmp_path / "calibration.json", ["--gamma", "5", "--bound", "sampled"]
+    few = ["--start", "5", "--estimate", "3", "--count", "40", "--rho", "0.05", "--alpha", "0.05"]
+    assert main(["bound", *more, *few, "--out", str(file)]) == 0
+    assert "q_E ≥" in capsys.readouterr().out
+    one = ["--count", "1", "--gamma", "5", "--calibration", str(file)]
+    assert (
+        main(["certify", "--method", "dist-d", "--n", "300", "--windows", "1", *one, "--out", str(tmp_path / "d")]) == 0
+    )
+    assert main(["check", str(tmp_path / "d")]) == 0
+    assert main(["predict", *one, "--n", "2000", "--alpha", "0.01"]) == 0
+    assert "original is answered" in capsys.readouterr().out
+    assert main(["predict", *one[:3], "6", *one[4:]]) == 2
+    assert "does not fit" in capsys.readouterr().err
+    assert main(["certify", "--method", "dist-d", "--count", "1", "--out", str(tmp_path / "e")]) == 2
+    assert "--calibration" in capsys.readouterr().err
+
+
+def test_predict_from_data_and_from_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digits = data.load("mnist500")
+    Image.fromarray(digits.images[0, 0].numpy()).save(tmp_path / "digit.png")
+    assert main(["predict", str(tmp_path / "digit.png"), "--n", "200", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["label"] in (-1, int(digits.labels[0])) and sum(answer["counts"]) == 200
+    assert main(["predict", "--count", "2", "--n", "200"]) == 0
+    assert "votes" in capsys.readouterr().out
+    Image.new("L", (5, 5)).save(tmp_path / "small.png")
+    assert main(["predict", str(tmp_path / "small.png")]) == 2
+    (tmp_path / "no.png").write_text("not a picture")
+    assert main(["predict", str(tmp_path / "no.png")]) == 2
+
+
+@pytest.mark.parametrize("method", ["worst-of-k", "grid", "gradient"])
+def test_attack(tmp_path: Path, method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["attack", "--method", method, "--k", "5", "--count", "2", "--out", str(tmp_path)]) == 0
+    assert "under attack" in capsys.readouterr().out
+    rows = [json.loads(line) for line in (tmp_path / "attacks.jsonl").read_text().splitlines()]
+    assert [r["index"] for r in rows] == [0, 1] and all(abs(r["gamma"][0]) <= 50 + 1e-6 for r in rows)
+    with Image.open(tmp_path / "0.png") as picture:
+        assert picture.size == (28, 28)
+
+
+def test_data_lists_what_is_there_and_what_is_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WARPCERT_DATA", raising=False)
+    assert main(["data"]) == 0
+    out = capsys.readouterr().out
+    assert "mnist500" in out and "found" in out and "WARPCERT_DATA" in out
+
+
+def test_train_a_recipe_and_certify_with_it(tmp_path: Path) -> None:
+    import numpy as np
+
+    digits = data.load("mnist500")
+    np.savez(tmp_path / "few.npz", x_train=digits.images[:, 0].numpy(), y_train=digits.labels.numpy())
+    (tmp_path / "recipe.toml").write_text(
+        f'name = "tiny"\ndataset = "{tmp_path}/few.npz"\nwidth = 4\nblocks = [1]\nsteps = 3\nbatch = 32\n'
+        'validation = 50\ngamma = [20]\nsigma = [10]\nvignette = "circle"\nadv_steps = 1\nadv_eps = 0.1\n'
+    )
+    assert main(["train", str(tmp_path / "recipe.toml"), "--out", str(tmp_path / "model")]) == 0
+    assert certify(tmp_path / "run", "--model", str(tmp_path / "model" / "model.safetensors"), "--count", "1") == 0
+    (record,) = read_records(tmp_path / "run")
+    assert record["certificate"]["threat"]["box"]["upper"] == pytest.approx([0.349066], abs=1e-5)
+
+
+def test_an_own_model_needs_its_settings_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert certify(tmp_path, "--transform", "translation") == 2
+    assert "--sigma" in capsys.readouterr().err
+    more = ["--transform", "translation", "--gamma", "1", "--sigma", "1", "--noise", "0.2", "--vignette", "rectangle"]
+    assert certify(tmp_path, "--count", "1", *more) == 0
+
+
+WRONG = {
+    "alpha": (["--alpha", "1.5"], "alpha"),
+    "n": (["--n", "3"], "too small ever to certify"),
+    "sigma": (["--sigma", "-3"], "σ"),
+    "gamma dimension": (["--gamma", "1", "2", "3"], "Γ"),
+    "device": (["--device", "gpu"], "device"),
+    "data": (["--data", "nothing"], "nothing"),
+    "model": (["--model", "nothing.safetensors"], "nothing.safetensors"),
+    "count": (["--count", "0"], "count"),
+    "interpolation": (["--interpolation", "sinc"], "sinc"),
+    "batch": (["--batch", "0"], "batch"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_input_gets_a_sentence_and_exit_code_2(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args, words = WRONG[name]
+    assert certify(tmp_path, *args) == 2
+    err = capsys.readouterr().err
+    assert words in err and "Traceback" not in err
+
+
+def test_other_arguments_in_the_same_folder_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert certify(tmp_path, "--count", "1") == 0
+    assert certify(tmp_path, "--count", "1", "--seed", "5") == 2
+    assert "seed" in capsys.readouterr().err
+
+
+def test_broken_weights_and_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asset = Path(data.__file__).parents[1] / "assets" / "mnist-rotation.safetensors"
+    (tmp_path / "cut.safetensors").write_bytes(asset.read_bytes()[:5000])
+    save_file({"w": torch.zeros(3)}, str(tmp_path / "foreign.safetensors"))
+    for name in ("cut", "foreign"):
+        assert certify(tmp_path / "run", "--model", str(tmp_path / f"{name}.safetensors")) == 2
+        assert f"{name}.safetensors" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    assert certify(tmp_path / "file" / "run") == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("certify", "predict", "attack", "train", "check", "data"):
+        with pytest.raises(SystemExit) as stop:
+            build_parser().parse_args([command, "--help"])
+        assert stop.value.code == 0
+        assert len(capsys.readouterr().out) > 100

@@ -1,0 +1,246 @@
+"""Many clients, and clients that go away: batching, queues, cancellation, time limits, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from serving import PIXELS, Slow, eventually, png, running, slowed, write_folder
+from starlette.types import Message, Receive, Scope, Send
+from torch import Tensor
+
+from warpcert.app.serve.batcher import Batcher
+from warpcert.app.serve.jobs import BusyError, CancelledError, LateError, Pool, Token
+from warpcert.app.serve.limits import Gate, Limits
+from warpcert.app.serve.metrics import Metrics
+from warpcert.app.serve.served import Served, open_served
+from warpcert.runs.answers import verify_file
+
+STREAM = {"Accept": "text/event-stream"}
+LONG = {"pixels": PIXELS, "method": "base", "n": 100_000}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    return open_served(str(write_folder(tmp_path_factory.mktemp("served"))))
+
+
+def metric(url: str, name: str) -> float:
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+def test_logits_find_their_way_back() -> None:
+    """Rows of many threads share passes, large batches are cut, and everyone gets the logits of their own rows."""
+
+    def double(batch: Tensor) -> Tensor:
+        time.sleep(0.002)
+        return 2 * batch
+
+    batcher = Batcher(double, 8)
+    sizes = [1, 3, 5, 8, 20] * 8
+    with ThreadPoolExecutor(len(sizes)) as threads:
+        batches = [torch.randn(size, 4) for size in sizes]
+        futures = [threads.submit(batcher.classifier(Token(60)), batch) for batch in batches]
+        for batch, future in zip(batches, futures, strict=True):
+            assert torch.equal(future.result(), 2 * batch)
+    batcher.close()
+    assert batcher.samples == sum(sizes) and batcher.passes < 1.2 * sum(sizes) / 8
+
+
+def test_an_error_stays_with_its_pass() -> None:
+    def picky(batch: Tensor) -> Tensor:
+        if bool(batch.isnan().any()):
+            raise RuntimeError("no")
+        return batch
+
+    batcher = Batcher(picky, 4)
+    ask = batcher.classifier(Token(60))
+    with pytest.raises(RuntimeError, match="no"):
+        ask(torch.full((9, 1), torch.nan))
+    assert torch.equal(ask(torch.ones(3, 1)), torch.ones(3, 1))
+    batcher.close()
+    with pytest.raises(RuntimeError, match="shut down"):
+        ask(torch.ones(3, 1))
+
+
+@pytest.mark.parametrize(("cancel", "error"), [(True, CancelledError), (False, LateError)])
+def test_every_operation_is_a_place_to_end(cancel: bool, error: type[Exception]) -> None:
+    """A job that never asks the classifier ends too, and one that waits for it does."""
+    started = threading.Event()
+
+    def endless(_: Token) -> None:
+        started.set()
+        while True:
+            torch.ones(1).add_(1)
+
+    pool, token = Pool("test", 1, 1), Token(60 if cancel else 0.2)
+    future = pool.submit(endless, token)
+    started.wait()
+    if cancel:
+        token.cancel()
+    with pytest.raises(error):
+        future.result(5)
+    pool.close()
+    assert pool.pending == 0
+
+
+def test_a_full_queue_refuses() -> None:
+    pool, go = Pool("test", 1, 2), threading.Event()
+    futures = [pool.submit(lambda _: go.wait(), Token(60)) for _ in range(3)]
+    with pytest.raises(BusyError) as refused:
+        pool.submit(lambda _: None, Token(60))
+    assert 1 <= refused.value.seconds <= 60
+    go.set()
+    assert all(f.result(5) for f in futures)
+    assert pool.submit(lambda _: 7, Token(60)).result(5) == 7
+    pool.close()
+
+
+def test_clients_share_passes(served: Served) -> None:
+    """16 clients at once need far fewer passes than one after the other; each still gets its own votes."""
+    slow = slowed(served, 0.01)
+    asked = {"pixels": PIXELS, "n": 40}
+    with running(slow, quick=16) as (url, server):
+        httpx.post(f"{url}/v1/predict", json=asked)
+        alone = server.batcher.passes
+        with ThreadPoolExecutor(16) as threads:
+            replies = list(threads.map(lambda _: httpx.post(f"{url}/v1/predict", json=asked), range(16)))
+        together = server.batcher.passes - alone
+        shared = metric(url, "warpcert_pass_requests_sum") / metric(url, "warpcert_pass_requests_count")
+    assert all(sum(r.json()["prediction"]["counts"]) == 40 for r in replies)
+    assert together <= 16 * alone / 2 and shared > 1.5
+    assert isinstance(slow.model, Slow) and max(slow.model.sizes) > 40
+
+
+def test_overflow_gets_503_with_retry_after(served: Served) -> None:
+    asked = {"pixels": PIXELS, "n": 32}
+    with running(slowed(served, 0.3), quick=1, waiting=1) as (url, _), ThreadPoolExecutor(6) as threads:
+        replies = list(threads.map(lambda _: httpx.post(f"{url}/v1/predict", json=asked, timeout=30), range(6)))
+        busy = [r for r in replies if r.status_code == 503]
+        assert 2 <= len(busy) <= 4 and len(busy) + sum(r.status_code == 200 for r in replies) == 6
+        assert all(int(r.headers["retry-after"]) >= 1 and "busy" in r.json()["error"] for r in busy)
+        assert httpx.post(f"{url}/v1/predict", json=asked, timeout=30).status_code == 200
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_closing_the_connection_cancels(served: Served, streamed: bool) -> None:
+    slow = slowed(served, 0.05)
+    with running(slow) as (url, server):
+        if streamed:
+            with httpx.stream("POST", f"{url}/v1/certify", json=LONG, headers=STREAM) as reply:
+                assert next(reply.iter_lines()) == "event: progress"
+                assert server.slow.pending == 1
+        else:
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(f"{url}/v1/certify", json=LONG, timeout=0.5)
+        assert eventually(lambda: server.slow.pending == 0)
+        passes = server.batcher.passes
+        time.sleep(0.2)
+        assert server.batcher.passes <= passes + 1  # of some 800: the one that was running
+        assert eventually(lambda: metric(url, 'warpcert_ended_total{reason="cancelled"}') == 1)
+
+
+def test_a_failure_is_said_and_survived(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[object] = []
+    monkeypatch.setattr("warpcert.app.serve.server.log.error", lambda _, exc_info: logged.append(exc_info))
+    broken = slowed(served, 0.0)
+    broken.model.forward = lambda _: 1 / 0
+    with running(broken) as (url, server):
+        for headers in ({}, STREAM):
+            reply = httpx.post(f"{url}/v1/certify", json=LONG, headers=headers)
+            assert "the server failed; its log says why" in reply.text
+            assert reply.status_code == (200 if headers else 500)  # a stream has begun already
+        assert httpx.get(f"{url}/healthz").status_code == 200 and server.slow.pending == 0
+    assert [type(error) for error in logged] == [ZeroDivisionError] * 2
+
+
+def test_the_time_limit(served: Served) -> None:
+    with running(slowed(served, 0.05), seconds=0.3) as (url, server):
+        reply = httpx.post(f"{url}/v1/certify", json=LONG)
+        assert reply.status_code == 504 and "longer than the 0.3 s" in reply.json()["error"]
+        text = httpx.post(f"{url}/v1/certify", json=LONG, headers=STREAM).text
+        assert "event: failure" in text and '"status": 504' in text
+        assert eventually(lambda: server.slow.pending == 0)
+
+
+def test_reading_stops_at_the_limit() -> None:
+    """An endless body without a length is not kept, and read no further than a bound; a slow one is not waited for."""
+    gate_limits, sent, taken = Limits(body=10_000, body_seconds=0.2), list[Message](), 0
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+
+    async def endless() -> Message:
+        nonlocal taken
+        taken += 1
+        return {"type": "http.request", "body": bytes(1000), "more_body": True}
+
+    async def silent() -> Message:
+        await asyncio.sleep(9)
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    gate = Gate(app, gate_limits, None, Metrics())
+    scope = {"type": "http", "path": "/v1/predict", "headers": [], "method": "POST"}
+    for receive, status in ((endless, 413), (silent, 408)):
+        with pytest.raises(Exception) as refused:
+            asyncio.run(gate(scope, receive, send))
+        assert getattr(refused.value, "status_code", 0) == status
+    assert 11 < taken <= 11 + 80  # kept up to the limit, and let go within bounds
+
+
+def test_a_chunked_body_is_cut_off(served: Served) -> None:
+    def chunks() -> object:
+        for _ in range(100):
+            yield bytes(1000)
+
+    with running(served, body=10_000) as (url, _):
+        reply = httpx.post(f"{url}/v1/predict", content=chunks(), headers={"Content-Type": "application/json"})  # type: ignore[arg-type]
+        assert reply.status_code == 413 and "larger than the 10000 bytes" in reply.json()["error"]
+
+
+def test_the_command_drains(tmp_path: Path) -> None:
+    """`warpcert serve` told to stop: the certificate in the making is finished and sent, then it ends with 0."""
+    command = [sys.executable, "-m", "warpcert", "serve", str(write_folder(tmp_path)), "--port", "0", "--threads", "1"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"COLUMNS": "200"})
+    try:
+        assert child.stderr is not None
+        url = child.stderr.readline().split()[-1].rstrip("/")
+        assert eventually(lambda: _alive(url), 20)
+        asked = {"method": "base", "n": "40000", "windows": "1"}
+        with httpx.stream(
+            "POST", f"{url}/v1/certify", data=asked, files={"image": png()}, headers=STREAM, timeout=60
+        ) as reply:
+            lines = reply.iter_lines()
+            assert next(lines).startswith("event: ")
+            child.send_signal(signal.SIGTERM)
+            events = list(lines)
+        (data,) = (line.removeprefix("data: ") for line in events if line.startswith('data: {"picture"'))
+        (tmp_path / "answer.json").write_text(data)
+        assert verify_file(tmp_path / "answer.json") == [] and json.loads(data)["certificate"]["passes"] == 40_100
+        assert child.wait(20) == 0
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def _alive(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,159 @@
+"""DistSPT^D: the share is a sound bound, the file is refused where it does not fit, and online certificates are all or
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, final
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import warpcert as wc
+from warpcert import statistics as stats
+from warpcert.errors.base import SupBound, Suprema, bound_error, guess_and_test
+from warpcert.errors.calibration import calibrate, estimate, inner_betas
+
+DEFENCE = wc.Defence(wc.Brightness(), (0.1,), 0.2)
+THREAT = wc.Threat(wc.Brightness(), wc.Box((-0.05,), (0.05,)), quantized=False)
+
+
+@final
+class ByHand(SupBound):
+    """sup‖ε‖ = |β|/σ·x[0]: its law is known."""
+
+    name: ClassVar[str] = "by hand"
+    kind: ClassVar[wc.Kind] = wc.Kind.PROVED
+
+    def __call__(self, x: Tensor, defence: wc.Defence, threat: wc.Threat, beta: Tensor) -> Suprema:
+        return Suprema(beta[:, 0].abs() / defence.sigma_param[0] * float(x.flatten()[0]), len(beta), 0.0)
+
+
+def brighter(z: Tensor) -> Tensor:
+    mean = z.flatten(1).mean(1)
+    return torch.stack((0.5 - mean, mean - 0.5), 1)
+
+
+def calibration(**changes: object) -> wc.Calibration:
+    values = {
+        "defence": DEFENCE,
+        "threat": THREAT,
+        "shape": (1, 4, 4),
+        "data": "grey",
+        "E": 0.01,
+        "rho": 0.01,
+        "alpha": 0.001,
+        "alpha_inner": 0.001,
+        "images": 1000,
+        "accepted": 1000,
+        "betas": 700,
+        "allowed": 0,
+        "kind": wc.Kind.PROVED,
+        "bound": "by hand",
+        "seed": 0,
+    }
+    return wc.Calibration(**values | changes)  # type: ignore[arg-type]
+
+
+def test_inner_betas_is_the_smallest_that_works() -> None:
+    for rho, alpha, allowed in ((0.01, 0.001, 0), (0.02, 0.01, 2)):
+        n = inner_betas(rho, alpha, allowed)
+        assert stats.upper_bound(allowed, n, alpha) <= rho < stats.upper_bound(allowed, n - 1, alpha)
+
+
+def test_the_share_is_rarely_claimed_too_large(generator: torch.Generator) -> None:
+    """A share of exactly 0.8 of the pictures satisfies (E, ρ): claims above it are rarer than α."""
+    rng = np.random.default_rng(0)
+    E, rho, alpha, alpha_inner = 2.0, 0.2, 0.1, 0.05
+    edge = E / float(torch.distributions.Normal(0, 1).icdf(torch.tensor(1 - rho / 2)))  # P(|N|·v > E) = ρ at v = edge
+    betas, wrong, claims = inner_betas(rho, alpha_inner, 1), 0, []
+    for _ in range(60):
+        good = rng.random(40) < 0.8
+        images = [torch.full((1, 1, 1), (0.5 if g else 1.001) * edge) for g in good]
+        taken = calibrate(ByHand(), images, DEFENCE, THREAT, E=E, betas=betas, allowed=1, generator=generator)
+        made = calibration(
+            E=E, rho=rho, alpha=alpha, alpha_inner=alpha_inner, images=40, accepted=sum(taken), betas=betas, allowed=1
+        )
+        claims.append(made.q_E)
+        wrong += made.q_E > 0.8
+    assert max(claims) > 0.6
+    assert wrong <= 60 * alpha + 3 * (60 * alpha) ** 0.5
+
+
+def test_estimate_gives_one_value_per_picture(generator: torch.Generator) -> None:
+    images = [torch.full((1, 2, 2), v) for v in (0.1, 0.9)]
+    low, high = estimate(ByHand(), images, DEFENCE, THREAT, betas=50, generator=generator)
+    assert 0 < low < high
+
+
+def test_file_round_trip_and_refusals(tmp_path: Path) -> None:
+    made = calibration()
+    made.write(tmp_path / "c.json")
+    assert wc.Calibration.read(tmp_path / "c.json") == made
+    made.check_settings(DEFENCE, THREAT)
+    for other in (
+        replace(DEFENCE, sigma_noise=0.3),
+        replace(DEFENCE, interpolation="bilinear"),
+        replace(DEFENCE, preprocess=wc.Preprocess("circle")),
+        replace(DEFENCE, sigma_param=(0.2,)),
+    ):
+        with pytest.raises(ValueError, match="does not fit"):
+            made.check_settings(other, THREAT)
+    with pytest.raises(ValueError, match="box"):
+        made.check_settings(DEFENCE, replace(THREAT, box=wc.Box((-0.1,), (0.1,))))
+    with pytest.raises(ValueError, match="shape"):
+        made.check_image(torch.zeros(1, 5, 5))
+    text = json.loads((tmp_path / "c.json").read_text())
+    for key, value in (("accepted", 1001), ("E", 0.001), ("q_E", 0.99999), ("kind", "proved!")):
+        (tmp_path / "bad.json").write_text(json.dumps(text | {key: value}))
+        with pytest.raises(ValueError, match="not a calibration"):
+            wc.Calibration.read(tmp_path / "bad.json")
+    with pytest.raises(ValueError, match="cannot show"):
+        calibration(betas=10)
+
+
+def test_certificates_at_the_original_and_online() -> None:
+    x = torch.full((1, 4, 4), 0.75)
+    made = calibration()
+    known = wc.dist_spt_d(brighter, x, made, wc.Sampling(n=2000, seed=0))
+    assert known.kind is wc.Kind.WITH_CONFIDENCE and known.label == 1 and known.reach == THREAT.box
+    assert known.share is not None and 0.99 < known.share.share < 1 and "pictures with this error" in str(known)
+    online = wc.dist_spt_d_online(brighter, x - 0.05, made, wc.Sampling(n=2000, seed=0))
+    assert online.label == 1 and online.reach == THREAT.box and "original" in str(online)
+    for c in (known, online):
+        assert wc.Certificate.from_dict(c.to_dict()) == c
+    weak = wc.dist_spt_d_online(brighter, torch.full((1, 4, 4), 0.53), made, wc.Sampling(n=2000, seed=0))
+    assert weak.abstains and weak.reach is None  # r < max‖γ‖: no part of Γ may be claimed
+    with pytest.raises(ValueError, match="one window"):
+        wc.dist_spt_d_online(brighter, x, made, wc.Sampling(windows=3))
+
+
+def test_online_claims_nothing_less_than_all_of_gamma() -> None:
+    made = calibration(E=0.0)
+    for value in np.linspace(0.5, 0.7, 15):
+        c = wc.dist_spt_d_online(brighter, torch.full((1, 4, 4), float(value)), made, wc.Sampling(n=3000, seed=1))
+        if c.reach is not None:  # g(x) = 1 for every x that could have led here: value − 0.05 > ½
+            assert c.reach == THREAT.box and value - 0.05 > 0.5
+
+
+def test_guess_and_test_counts_on_fresh_draws(generator: torch.Generator) -> None:
+    x = torch.full((1, 1, 1), 0.5)
+    tested = guess_and_test(ByHand(), x, DEFENCE, THREAT, betas=1000, alpha=0.01, generator=generator)
+    assert tested.betas == 900 and tested.rho == stats.upper_bound(tested.exceeded, 900, 0.01)
+    ruled = bound_error(ByHand(), x, DEFENCE, THREAT, betas=1000, alpha=0.01, generator=generator)
+    assert ruled.rho < tested.rho  # the order-statistic rule needs no second sample
+
+
+def test_order_statistic_rule_holds_for_raised_values() -> None:
+    """P(V > E) ≤ ρ fails rarely, with V = |N| and E from 60 draws."""
+    wrong, normal = 0, torch.distributions.Normal(0, 1)
+    for seed in range(200):
+        g = torch.Generator().manual_seed(seed)
+        e = bound_error(ByHand(), torch.ones(1, 1, 1), DEFENCE, THREAT, betas=60, alpha=0.1, generator=g)
+        wrong += 2 * float(1 - normal.cdf(torch.tensor(e.E))) > e.rho
+    assert 0 < wrong <= 200 * 0.1 + 3 * (200 * 0.1) ** 0.5

@@ -1,0 +1,281 @@
+"""The walk outwards: what it holds survives a dense search, and right behind its end something fails."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import warpcert as wc
+from warpcert.certificates.certificate import Certificate
+from warpcert.classifier.defence import Defence
+from warpcert.exhaustive import verify as exact
+from warpcert.exhaustive.crossings import find_crossings, levels
+from warpcert.exhaustive.enumeration import Chunks, Plan, images, plan
+from warpcert.exhaustive.verify import Verdict, verify
+from warpcert.runs.summary import Row, accuracy_curve, summarise
+from warpcert.threat import Threat
+from warpcert.transforms import Box
+
+THREATS = {
+    "rotation": ("rotation", -50, 35),
+    "scaling": ("scaling", -40, 60),
+    "brightness": ("brightness", 0.3),
+    "contrast": ("contrast", -50, 80),
+}
+
+
+def noise(seed: int, shape: tuple[int, int, int] = (1, 5, 5)) -> Tensor:
+    return torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
+
+
+def handed_over(x: Tensor, threat: Threat, gamma: Tensor, shake: Tensor | float = 0.0) -> Tensor:
+    moved = threat.transform(levels(x)[0] / 255, gamma[:, None]) + shake
+    return (threat.transform.quantize(moved) * 255).round().to(torch.uint8)
+
+
+class Affine:
+    """Eight classes of random directions around the picture: as γ grows, the answer changes somewhere."""
+
+    def __init__(self, x: Tensor, seed: int) -> None:
+        g = torch.Generator().manual_seed(seed)
+        self.x = x.flatten().float() / 255
+        self.weight = torch.randn(8, x.numel(), generator=g)
+        self.bias = torch.tensor([0.3, *[0.0] * 7])
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return (z.flatten(1) - self.x) @ self.weight.T + self.bias
+
+
+class Spotter:
+    """Class 0, except for some images: class 1."""
+
+    def __init__(self, *targets: Tensor) -> None:
+        self.targets = torch.stack(targets).flatten(1).float() / 255
+
+    def __call__(self, z: Tensor) -> Tensor:
+        hit = (z.flatten(1)[:, None] == self.targets).all(2).any(1).float()
+        return torch.stack((1 - hit, hit), 1)
+
+
+def errors(f: Any, x: Tensor, threat: Threat, held: float, label: int = 0, count: int = 20_000) -> int:
+    """How many γ ∈ held·Γ of a dense search, with its ends, are not answered with the label."""
+    box = threat.box.scaled(held)
+    ends = torch.tensor([*box.lower, *box.upper], dtype=torch.float64)
+    near = (1 - 10.0 ** -torch.arange(3, 12, dtype=torch.float64))[:, None]
+    gamma = torch.cat((box.grid(count)[:, 0], ends, (near * ends).flatten()))
+    return sum(int((f(handed_over(x, threat, g).float() / 255).argmax(1) != label).sum()) for g in gamma.split(4096))
+
+
+def check(verdict: Verdict, f: Any, x: Tensor, threat: Threat) -> None:
+    """Sound by search, a real counterexample, and an end that cannot be moved by more than an event and 1e-9."""
+    assert verdict.held is not None and 0 < verdict.held < 1
+    assert errors(f, x, threat, verdict.held) == 0
+    assert verdict.gamma is not None and verdict.image is not None
+    found = handed_over(x, threat, torch.tensor([verdict.gamma], dtype=torch.float64))[0]
+    assert torch.equal(found, verdict.image) and int(f(found[None].float() / 255).argmax()) != 0
+    assert not threat.box.scaled(verdict.held).contains((verdict.gamma,)) and threat.box.contains((verdict.gamma,))
+    behind = torch.tensor([*threat.box.lower, *threat.box.upper], dtype=torch.float64) * verdict.held
+    behind += 1e-9 * behind.sign()
+    assert bool((f(handed_over(x, threat, behind).float() / 255).argmax(1) != 0).any())
+
+
+@pytest.mark.parametrize("key", list(THREATS))
+@pytest.mark.parametrize("seed", range(4))
+def test_the_range_is_sound_and_cannot_be_wider(key: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, threat = noise(seed), Threat.surface(*THREATS[key])
+    f = Affine(x, seed)
+    verdict = verify(f, x, threat, batch=100)
+    check(verdict, f, x, threat)
+    assert (verdict.scope == "exact") == (key == "brightness") and verdict.smallest_margin > 1e-4
+    assert verdict.images <= verdict.evaluated and verdict.label == 0
+    monkeypatch.setattr(exact._Judge, "probe", lambda *_: None)
+    unprobed = verify(f, x, threat, batch=100)
+    assert unprobed.held == pytest.approx(verdict.held, abs=1e-10) and unprobed.gamma is not None
+
+
+def spines(x: Tensor, threat: Threat, side: int) -> tuple[Tensor, Tensor]:
+    """The images between events on one side of γ = 0, and between which |γ| they occur."""
+    ends = (0.0, threat.box.upper[0]) if side > 0 else (threat.box.lower[0], 0.0)
+    half = find_crossings(x, replace(threat, box=Box(ends[:1], ends[1:])))
+    image, where = (torch.cat(each) for each in zip(*images(plan(half)), strict=True))
+    sure = where[:, 0] < where[:, 1]
+    return image[sure], where[sure, :2].abs()
+
+
+@pytest.mark.parametrize("key", ["rotation", "scaling", "brightness"])
+def test_one_wrong_image_ends_the_range_at_its_own_event(key: str, generator: torch.Generator) -> None:
+    x, threat = noise(7), Threat.surface(*THREATS[key])
+    ends = {1: threat.box.upper[0], -1: -threat.box.lower[0]}
+    every = {side: spines(x, threat, side) for side in ends}
+    for turn in range(6):
+        pick = {s: int(torch.randint(3, len(every[s][0]) - 3, (1,), generator=generator)) for s in ends}
+        sides = (1,) if turn == 0 else (-1,) if turn == 1 else (1, -1)
+        f = Spotter(*(every[s][0][pick[s]] for s in sides))
+        verdicts = [verify(f, x, threat, label=0, batch=batch) for batch in (9, 256, 1 << 14)]
+        assert len({v.held for v in verdicts}) == 1
+        starts = {s: float(every[s][1][pick[s]].min()) / ends[s] for s in sides}
+        nearest = min(starts, key=lambda s: starts[s])
+        held = verdicts[0].held
+        assert held is not None and starts[nearest] - 1e-9 < held < starts[nearest]
+        assert verdicts[0].gamma is not None and math.copysign(1, verdicts[0].gamma) == nearest
+        check(verdicts[1], f, x, threat)
+        assert verdicts[0].evaluated <= verdicts[2].evaluated
+
+
+@pytest.mark.parametrize("key", ["rotation", "scaling", "brightness"])
+def test_a_range_one_event_too_wide_is_noticed(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, threat = noise(3), Threat.surface(*THREATS[key])
+    f = Affine(x, 3)
+    honest = verify(f, x, threat).held
+    assert honest is not None and errors(f, x, threat, honest, count=100) == 0
+
+    def late(*given: Any) -> Plan:
+        made = plan(*given)
+        ends = made.onset.new_tensor(made.crossings.gamma[1:])
+        return replace(made, onset=torch.cat((made.onset[:1], made.onset[2:], ends)))
+
+    monkeypatch.setattr(exact, "plan", late)
+    wide = verify(f, x, threat).held
+    assert wide is not None and wide > honest and errors(f, x, threat, wide, count=100) > 0
+
+
+def test_overlapping_events_end_the_range_where_the_first_of_them_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sloppy attacker can hand over the combination anywhere where its events overlap."""
+    monkeypatch.setattr(exact._Judge, "probe", lambda *_: None)  # else events are enclosed anew
+    x, threat, sloppy = noise(5), Threat.surface("rotation", 0, 20), 1e-5
+    made = plan(find_crossings(x, threat, sloppy))
+    image, where = (torch.cat(each) for each in zip(*images(made), strict=True))
+    spine = {row.numpy().tobytes() for row in image[where[:, 0] < where[:, 1]]}
+    last, events = threat.box.upper[0], made.crossings
+    rows = [r for r in (where[:, 0] > where[:, 1]).nonzero()[:, 0].tolist() if image[r].numpy().tobytes() not in spine]
+    assert len(rows) > 100
+    for row in rows[:: len(rows) // 10]:
+        verdict = verify(Spotter(image[row]), x, threat, label=0, tolerance=sloppy)
+        again = (image == image[row]).flatten(1).all(1)  # other cliques may have it too
+        end, common, onset = where[again][0].tolist()
+        assert verdict.held is not None and onset - 1e-9 < verdict.held * last < onset
+        inside = (events.lower <= end) & (events.upper >= end)
+        assert float(events.lower[inside].min()) == onset and float(events.lower[inside].max()) == common <= end
+        at = torch.tensor([(common + end) / 2], dtype=torch.float64)
+        exact_image = threat.transform(x.double() / 255, at[:, None])
+        shake = (image[row].double() / 255 - exact_image).clamp(-sloppy, sloppy)
+        assert torch.equal(handed_over(x, threat, at, shake)[0], image[row])
+
+
+def test_a_thin_lead_ends_the_range_without_a_counterexample() -> None:
+    x, threat = noise(2), Threat.surface("rotation", 20)
+    image, where = spines(x, threat, -1)
+
+    def f(z: Tensor) -> Tensor:
+        return torch.stack((torch.ones(len(z)), 1 - 1e-6 * Spotter(image[40])(z)[:, 1] - 0.5), 1)
+
+    def thin(z: Tensor) -> Tensor:
+        return torch.stack((torch.ones(len(z)), Spotter(image[40])(z)[:, 1] * (1 - 1e-6)), 1)
+
+    assert verify(f, x, threat).verified
+    verdict = verify(thin, x, threat)
+    start = float(where[40].min()) / threat.box.upper[0]
+    assert verdict.held is not None and start - 1e-9 < verdict.held < start
+    assert verdict.gamma is None and "slack" in verdict.reason and verdict.smallest_margin == 1
+
+
+def test_crowded_crossings_end_the_range() -> None:
+    """On threshold all at once at γ₀: nothing is proved from there on, everything before."""
+    x, threat = torch.full((1, 4, 4), 100.25 / 255, dtype=torch.float64), Threat.surface("brightness", -0.005, 0.006)
+    verdict = verify(lambda z: torch.tensor([1.0, 0.0]).expand(len(z), 2), x, threat)
+    assert verdict.unresolved == 3 and "overlap" in verdict.reason and verdict.gamma is None
+    at = {side: gap / 255 / end for side, gap, end in (("right", 0.25, 0.006), ("left", 0.75, 0.005))}
+    assert verdict.held is not None and verdict.held == pytest.approx(min(at.values()), abs=1e-9)
+
+
+@pytest.mark.parametrize("key", list(THREATS))
+def test_mirrored_events_make_the_same_images(key: str) -> None:
+    x, threat = noise(4, (2, 4, 5)), Threat.surface(*THREATS[key])
+    there = find_crossings(x, threat)
+    back = there.mirrored()
+    assert back.gamma == (-there.gamma[1], -there.gamma[0]) and torch.equal(back.mirrored().start, there.start)
+    sets = [{row.numpy().tobytes() for part in images(plan(c)) for row in part[0]} for c in (there, back)]
+    assert sets[0] == sets[1]
+
+
+def test_what_is_possible_has_begun(generator: torch.Generator) -> None:
+    """On each half, whatever a sloppy attacker hands over at γ is enumerated with an onset of at most |γ|.
+
+    The second picture lies on thresholds: its events hold γ = 0.
+    """
+    sloppy, threat = 1e-5, Threat.surface("rotation", -6, 9)
+    for x in (noise(5), (noise(5, (1, 3, 3)).double() // 2 + 0.5) / 255):
+        whole = find_crossings(x, threat, sloppy)
+        for side, half in ((1, whole.from_zero()), (-1, whole.mirrored().from_zero())):
+            made, begun = plan(half, limit=1 << 14), {}
+            assert made.unresolved == made.bundles == 0 and half.gamma[0] == 0
+            for image, where in images(made, 64):
+                for row, onset in zip(image.numpy(), where[:, 2].tolist(), strict=True):
+                    begun[row.tobytes()] = min(onset, begun.get(row.tobytes(), math.inf))
+            inside = half.lower + (half.upper - half.lower) * torch.rand(len(half), generator=generator)
+            late = torch.rand(4000, generator=generator, dtype=torch.float64) * half.gamma[1]
+            gamma = torch.cat((torch.zeros(50), late, half.lower, half.upper, inside))
+            shake = torch.randint(-1, 2, (len(gamma), *x.shape), generator=generator) * sloppy * (1 - 1e-9)
+            for row, g in zip(handed_over(x, threat, side * gamma, shake).numpy(), gamma.tolist(), strict=True):
+                assert begun[row.tobytes()] <= g
+
+
+@pytest.mark.parametrize("limit", [2, 1024])
+def test_onsets_do_not_decrease_and_lie_below_what_occurs(limit: int) -> None:
+    x, threat = noise(6).expand(3, 5, 5).contiguous(), Threat.surface("rotation", 0, 25)
+    made = plan(find_crossings(x, threat), limit)
+    assert bool((made.onset.diff() >= 0).all()) and made.onset[0] == 0
+    chunks = Chunks(made, 50)
+    for i, onset in enumerate(chunks.onset):
+        for _, where in chunks.images(i):
+            assert bool((where[:, 2] >= onset).all()) and bool((where[:, 2] <= where[:, :2].amin(1)).all())
+    assert made.below(math.inf) == made.total and made.below(0.0) == 0
+
+
+@pytest.mark.parametrize("ends", [(-20, 0), (0, 20), (-5, 20), (-20, 5)])
+def test_one_sided_and_lopsided_ranges(ends: tuple[float, float]) -> None:
+    x, threat = noise(8), Threat.surface("rotation", *ends)
+    f = Affine(x, 8)
+    whole = verify(f, x, Threat.surface("rotation", 20))
+    part = verify(f, x, threat)
+    assert whole.held is not None and part.held is not None and errors(f, x, threat, part.held) == 0
+    assert (part.held == 1) == (part.gamma is None)
+    if part.gamma is not None:
+        check(part, f, x, threat)
+
+
+def test_nothing_is_held_where_the_picture_itself_fails() -> None:
+    x, threat = noise(9), Threat.surface("rotation", 5)
+    for label in (1, 2):
+        verdict = verify(Affine(x, 9), x, threat, label=label)
+        assert verdict.held is None and not verdict.verified and abs(verdict.gamma or 0.0) < 1e-12
+    certificate = wc.exact(lambda z: torch.zeros(len(z), 2), x.float() / 255, defence("rotation"), threat)
+    assert certificate.abstains and certificate.reach is None and "slack" in str(certificate)
+
+
+def defence(transform: str) -> Defence:
+    return Defence.surface(transform, 0, noise=0.0)
+
+
+def test_certificates_of_a_part_of_the_range() -> None:
+    x, threat = noise(0), Threat.surface("rotation", 50)
+    f = Affine(x, 0)
+    c = wc.exact(f, x.float() / 255, defence("rotation"), threat)
+    assert c.label == 0 and c.reach is not None and c.exhausted is not None and c.counterexample is not None
+    assert c.reach.upper[0] == pytest.approx(c.exhausted.held * threat.box.upper[0], rel=1e-11)
+    assert "possible images; f answers differently at" in str(c) and str(c).startswith("Label 0 of the plain")
+    assert Certificate.from_dict(c.to_dict()) == c and errors(f, x, threat, c.exhausted.held, count=3000) == 0
+    for change in ({"exhausted": replace(c.exhausted, held=1.5)}, {"exhausted": replace(c.exhausted, held=1.0)}):
+        with pytest.raises(ValueError, match=r"t·Γ|counterexample"):
+            Certificate.from_dict(replace(c, **change).to_dict())
+    sure = wc.exact(lambda z: f(z) + torch.tensor([99.0, *[0] * 7]), x.float() / 255, defence("rotation"), threat)
+    assert sure.reach == threat.box and sure.reason == "" and "images." in str(sure)
+    rows = [Row(0, 0, c), Row(1, 0, sure), Row(2, 1, sure)]
+    shares = dict(summarise(rows).rows)
+    assert shares["±0°"] == pytest.approx(2 / 3) and shares["±50°"] == pytest.approx(1 / 3)
+    assert accuracy_curve(rows)[1][0] == pytest.approx(2 / 3)

@@ -1,0 +1,74 @@
+"""Individual certificates are compared with what g says at the originals; a false one is noticed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import agreement
+from warpcert.certificates.certificate import ABSTAIN, Certificate, ErrorBound, Kind, Window
+from warpcert.classifier.defence import Defence
+from warpcert.learn import data
+from warpcert.learn.foreign import EMBEDDED, open_model
+from warpcert.runs.runner import seed_for
+from warpcert.runs.store import Store, read_config, read_records, verify
+from warpcert.threat import Threat
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of three digits: two certificates with the right label, and one picture that abstains."""
+    digits, model = data.load("mnist500"), open_model(EMBEDDED, (1, 28, 28), torch.device("cpu"))
+    threat, defence = Threat.surface("rotation", 1), Defence.from_dict(model.extra["defence"])
+    error = ErrorBound(0.1, 0.0045, Kind.PROVED, "lagrangian", betas=500)
+    window = Window((0.0,), 4500, 4500, 0.0045, cell=threat.box, E=0.1)
+    ledger = (("votes at x'", 0.001), ("error bound", 0.0045), ("votes", 0.0045))
+    config = {"method": "indiv", "nested": False, "data": "mnist500", "model": model.fingerprint, "indices": [0, 3]}
+    with Store(tmp_path / "run", config) as store:
+        for index in range(3):
+            label = int(digits.labels[index])
+            given = (threat, defence, error, (window,), 0.01, ledger, 10)
+            centred, seed = Window((0.0,), 1000, 1000, 0.001), seed_for(0, index)
+            made = Certificate(
+                "indiv", "indiv", label, *given, centred=centred, excluded=0.0, seed=seed, model=model.fingerprint
+            )
+            store.append(index, label, made if index < 2 else replace(made, label=ABSTAIN, reason="votes"))
+    return tmp_path / "run"
+
+
+def ask(*more: str) -> int:
+    return agreement.main(["--n", "300", "--model", EMBEDDED, *more])
+
+
+def test_certificates_agree_with_their_originals(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify(run) == [] and ask(str(run)) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    found = json.loads(last)
+    assert len(lines) == 2 and 0.5 < found["smallest share"] <= 1
+    assert [found[k] for k in ("images", "certified", "contradicted", "beyond doubt")] == [3, 2, 0, 2]
+
+
+def test_a_false_certificate_is_noticed(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same record with another label passes every check of its arithmetic, but not this one."""
+    with Store(tmp_path / "false", read_config(run)) as store:
+        for r in list(read_records(run))[:1]:
+            c = Certificate.from_dict(r["certificate"])
+            store.append(r["index"], r["true_label"], replace(c, label=(c.label + 1) % 10))
+    assert ask(str(tmp_path / "false"), str(run), "--count", "1") == 1
+    out = capsys.readouterr().out
+    found = json.loads(out.splitlines()[-1])
+    assert "CONTRADICTED" in out and found["contradicted"] == 1 and found["certified"] == 2
+
+
+def test_what_does_not_fit_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "other").mkdir()
+    for change, words in (({"method": "cover"}, "indiv"), ({"nested": True}, "joint"), ({"model": "x"}, "--model")):
+        for name in ("config.json", "certificates.jsonl"):
+            (tmp_path / "other" / name).write_bytes((run / name).read_bytes())
+        (tmp_path / "other" / "config.json").write_text(json.dumps(read_config(run) | change))
+        assert ask(str(tmp_path / "other")) == 2 and words in capsys.readouterr().err
+    assert ask(str(run), "--seed", "0") == 2 and "seed" in capsys.readouterr().err

@@ -1,0 +1,156 @@
+"""Sounds: the front end, the inverse of a volume change, and the float slack of quiet samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from warpcert import methods
+from warpcert.classifier.defence import Defence
+from warpcert.errors.curve.bound import curve_bound
+from warpcert.errors.float32 import loudness_error
+from warpcert.learn import models
+from warpcert.learn.sound import Mfcc, mel_bands
+from warpcert.learn.views import delayed
+from warpcert.methods.run import Sampling
+from warpcert.originals.sound import VolumeInverse, clipped
+from warpcert.threat import Threat
+
+DEFENCE = Defence.surface("volume", 3, noise=0.006)
+
+
+def sound(loudness: float, seed: int, length: int = 600) -> Tensor:
+    """16-bit samples; loud ones reach both ends of the range."""
+    x = torch.randn(1, length, generator=torch.Generator().manual_seed(seed)) * loudness
+    return DEFENCE.transform.quantize(x)
+
+
+def test_front_end_sees_the_pitch_and_hardly_the_volume() -> None:
+    t = torch.arange(16_000) / 16_000
+    low, high = (0.3 * torch.sin(2 * torch.pi * f * t) * (t > 0.5) for f in (300.0, 3000.0))
+    front = Mfcc((1, 16_000))
+    seen = front(torch.stack((low, low / 1.5, high))[:, None])
+    assert seen.shape == (3, *front.shape) == (3, 1, 24, 101)
+    assert float((seen[0] - seen[1]).norm()) < 0.2 * float((seen[0] - seen[2]).norm())
+    assert float(seen.mean(-1).abs().max()) < 1e-3
+
+
+def test_mel_bands_are_triangles_side_by_side() -> None:
+    bands = mel_bands(40)
+    assert bands.shape == (40, 257) and float(bands.min()) == 0
+    peaks = bands.argmax(1)
+    assert bool((peaks.diff() >= 0).all())
+    inside = bands[:, int(peaks[0]) + 1 : int(peaks[-1])].sum(0)
+    assert float((inside - 1).abs().max()) < 1e-5
+
+
+def test_a_model_that_hears_is_saved_with_its_front_end(tmp_path: Path) -> None:
+    config = models.ModelConfig((1, 1600), 3, width=4, blocks=(1, 1), front="mfcc")
+    model = models.fused(models.build(config, seed=3))
+    models.save(model, tmp_path / "m.safetensors")
+    loaded, other, _ = models.load_weights(tmp_path / "m.safetensors")
+    x = torch.rand(2, 1, 1600) - 0.5
+    assert other == config
+    torch.testing.assert_close(loaded(x), model(x), atol=1e-2, rtol=1e-2)
+    with pytest.raises(ValueError, match="front"):
+        models.ModelConfig((1, 1600), 3, front="other")
+    with pytest.raises(ValueError, match="MFCC"):
+        models.build(models.ModelConfig((3, 32, 32), 3, front="mfcc"))
+
+
+def test_delayed_moves_each_sound_by_its_own_time() -> None:
+    x = torch.arange(1.0, 6.0).expand(3, 1, 5)
+    expected = [[1, 2, 3, 4, 5], [0, 0, 1, 2, 3], [2, 3, 4, 5, 0]]
+    assert delayed(x, torch.tensor([0, 2, -1]))[:, 0].tolist() == expected
+
+
+def test_float32_stays_within_the_loudness_error() -> None:
+    x = sound(0.2, 1, 4000).double()
+    theta = (torch.rand(200, 1, dtype=torch.float64) * 2 - 1) * 1.7
+    exact = DEFENCE.transform(x, theta)
+    rough = DEFENCE.transform(x.float(), theta.float()).double()
+    limit = loudness_error(x, 1.7)
+    assert bool(((exact - rough).abs() <= limit).all())
+    assert float((exact - rough).abs().max()) > 0
+
+
+@pytest.mark.parametrize("loudness", [1e-4, 0.02, 0.5, 3.0])
+@pytest.mark.parametrize("gamma", [1.0, 4.0])
+def test_the_original_lies_in_the_inverse_and_its_error_below_the_bound(loudness: float, gamma: float) -> None:
+    threat = Threat.surface("volume", gamma)
+    inverse = VolumeInverse()
+    for seed in range(8):
+        x = sound(loudness, seed)
+        draw = torch.Generator().manual_seed(seed)
+        g = threat.box.uniform(1, draw)
+        if seed < 2:
+            g = torch.tensor([threat.box.upper if seed else threat.box.lower], dtype=torch.float64)
+        attacked = threat.attacked(x, g)[0]
+        found = inverse.survivors(attacked, threat)
+        holds = (found.low[:, 0] <= g[0]) & (g[0] <= found.high[:, 0])
+        inside = ((found.lower <= x) & (x <= found.upper)).flatten(1).all(1)
+        assert bool((holds & inside).any())
+        beta = DEFENCE.draw_beta(20, draw)
+        U = inverse.errors(attacked, found, threat, DEFENCE, beta)
+        views = DEFENCE.view(attacked, beta) - DEFENCE.view(x, beta + g)
+        true = views.double().flatten(1).norm(dim=1)
+        assert bool((true[:, None] <= U[:, holds]).all())
+
+
+def test_the_inverse_is_tight_without_clipping_and_wide_with_it() -> None:
+    threat = Threat.surface("volume", 4)
+    beta = DEFENCE.draw_beta(10, torch.Generator().manual_seed(0))
+    quiet, loud = sound(0.02, 1), sound(0.02, 1)
+    loud[0, 0] = threat.transform.high
+    up = torch.tensor([threat.box.upper], dtype=torch.float64)
+    bounds = []
+    for x in (quiet, loud):
+        attacked = threat.attacked(x, up)[0]
+        found = VolumeInverse().survivors(attacked, threat)
+        U = VolumeInverse().errors(attacked, found, threat, DEFENCE, beta)[:, -1]
+        true = (DEFENCE.view(attacked, beta) - DEFENCE.view(x, beta + up)).flatten(1).norm(dim=1)
+        assert bool((true <= U).all()) and bool((true >= 0.4 * U).all())
+        bounds.append(float(U.max()))
+    assert int(clipped(attacked, threat).sum()) == 1
+    assert bounds[1] > 100 * bounds[0]  # one clipped sample outweighs all rounding
+
+
+def test_a_loud_peak_excludes_attenuation() -> None:
+    threat = Threat.surface("volume", 4)
+    x = sound(0.02, 1)
+    x[0, 0] = 0.95  # before an attenuation by 4 dB it would have been 1.5
+    left = VolumeInverse().survivors(x, threat)
+    assert 0 < len(left.low) < 16 and float(left.low.min()) > 0.9 * threat.box.lower[0]
+
+
+def test_the_error_of_a_quiet_sound_is_rounding_alone() -> None:
+    threat, x = Threat.surface("volume", 3), sound(0.02, 2, 2000)
+    beta = DEFENCE.draw_beta(50, torch.Generator().manual_seed(0))
+    result = curve_bound(x, DEFENCE, threat, beta, tightness=1.2)
+    half = 0.5 * threat.transform.step * 2000**0.5
+    assert float(result.lower.max()) <= float(result.upper.max()) <= 1.1 * half * float(beta.exp().max())
+
+
+def test_individual_certificates_of_sounds() -> None:
+    """A classifier of loudness that is far from its border: certified unless samples are clipped."""
+
+    def classifier(z: Tensor) -> Tensor:
+        loud = z.flatten(1).square().mean(1).sqrt()
+        return torch.stack((loud - 0.2, 0.2 - loud), 1)
+
+    threat, sampling = Threat.surface("volume", 2), Sampling(n=400, seed=0)
+    gamma = torch.tensor([[0.5 * threat.box.upper[0]]], dtype=torch.float64)
+    x = sound(0.02, 3)
+    for spike in (False, True):
+        if spike:
+            x[0, :3] = threat.transform.high
+        attacked = threat.attacked(x, gamma)[0]
+        c = methods.indiv_spt(
+            classifier, attacked, DEFENCE, threat, sampling, inverse=VolumeInverse(), betas=60, model="loudness"
+        )
+        assert c.abstains == spike and (spike or c.label == 1)
+    with pytest.raises(ValueError, match="volume changes"):
+        VolumeInverse().survivors(torch.rand(1, 5, 5), Threat.surface("rotation", 3))

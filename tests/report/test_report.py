@@ -1,0 +1,384 @@
+"""The report: what is in it follows from the folders, nothing in it comes from elsewhere, and a browser shows it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+
+import warpcert as wc
+from warpcert.app.cli import main
+from warpcert.certificates.sealed import seal, unseal
+from warpcert.learn import data
+from warpcert.report import html
+from warpcert.report.cards import card, possible
+from warpcert.report.results import find
+from warpcert.runs import album
+from warpcert.runs.engine import here
+from warpcert.runs.runner import run
+from warpcert.runs.store import Store, pack, read_records
+from warpcert.runs.summary import accuracy_curve, held, parse
+from warpcert.threat import Threat
+
+FAST = ["--n", "300", "--betas", "40", "--windows", "1", "--count", "3", "--bound", "sampled"]
+EVIL = "<script>document.title='owned'</script>"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs and a paper result, with names and texts that try to become markup."""
+    folder = tmp_path_factory.mktemp("runs")
+    assert main(["certify", *FAST, "--out", str(folder / "dist-x")]) == 0
+    assert main(["certify", "--method", "exact", "--gamma", "0.2", "--count", "1", "--out", str(folder / "exact")]) == 0
+    brightness = ["--transform", "brightness", "--gamma", "0.02", "--sigma", "0.05", "--noise", "0.15"]
+    assert main(["certify", "--method", "base", *FAST, *brightness, "--out", str(folder / "_a & <b> $x$")]) == 0
+    paper = folder / "paper" / "violations"
+    shutil.copytree(folder / "dist-x", paper / "row")
+    figure = Figure(figsize=(2, 1))
+    figure.add_subplot().plot([0, 1])
+    figure.savefig(paper / "drawing.svg")
+    (paper / "table.json").write_text(json.dumps(table()), encoding="utf-8")
+    return folder
+
+
+def table() -> dict[str, Any]:
+    cited = {"value": 0.9, "source": f'Table 1 "{EVIL}'}
+    return {
+        "format": "warpcert-table-1",
+        "name": "violations",
+        "title": f"Violations {EVIL}",
+        "what": "How many pictures break the heuristic radius.",
+        "quick": True,
+        "command": "warpcert paper violations --quick",
+        "seconds": 12.5,
+        "columns": ["case", "share", "time"],
+        "rows": [["MNIST", 0.123456, None], [EVIL, 1, "fast"]],
+        "published": [[None, cited, None], [None, None, None]],
+        "remarks": ["smaller on purpose", ""],
+        "notes": [EVIL],
+        "figures": [{"file": "drawing.svg", "caption": "A drawing."}],
+        "runs": ["row"],
+    }
+
+
+@pytest.fixture(scope="module")
+def page(results: Path) -> Path:
+    out = results.parent / "report.html"
+    assert main(["report", str(results), "--out", str(out)]) == 0
+    return out
+
+
+def test_the_page_says_what_the_folders_say(results: Path, page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for folder in ("dist-x", "exact", "_a & <b> $x$"):
+        for row in parse(list(read_records(results / folder))):
+            sentence = str(row.certificate).replace("'", "&#39;")
+            assert sentence in text
+    assert "0.1235" in text and text.count("smaller on purpose") == 1
+    beside = re.search(r'<table class="beside">.*?</table>', text, re.S)
+    assert beside and re.search(r"share.*<small>Table 1.*</small> 0\.9.*0\.1235.*smaller on purpose", beside[0], re.S)
+    assert "quick: fewer images" in text and "warpcert paper violations --quick" in text
+
+
+def test_nothing_comes_from_elsewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    sources = re.findall(r'(?:src|href|xlink:href)="([^"]*)"', text)
+    assert len(sources) > 10 and all(s.startswith(("data:", "#")) for s in sources)
+    assert not re.search(r"@import|url\((?!#)", text)
+    assert len(page.read_bytes()) < html.LARGEST
+
+
+def test_strings_are_text(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert EVIL not in text and text.count("&lt;script&gt;") >= 4
+    assert text.count("<script>") == 1
+    assert "<b> $x$" not in text
+
+
+def test_drawings_are_well_formed_with_ids_of_their_own(page: Path) -> None:
+    drawings = re.findall(r"<svg .*?</svg>", page.read_text(encoding="utf-8"), re.S)
+    assert len(drawings) > 10
+    ids: list[str] = []
+    for drawing in drawings:
+        tree = ElementTree.fromstring(drawing)
+        assert not re.search(r"#0101\d\d", drawing)  # each colour became a variable
+        ids += [e.attrib["id"] for e in tree.iter() if "id" in e.attrib]
+    assert ids and len(ids) == len(set(ids))
+
+
+def test_a_run_keeps_its_pictures(results: Path) -> None:
+    kept = album.read(results / "dist-x")
+    assert kept is not None and kept.classes == tuple("0123456789")
+    place = kept.place(2)
+    assert place is not None and kept.place(77) is None
+    assert torch.equal(kept.tensor(kept.x, place), data.load("mnist500").image(2))
+    (results / "dist-x" / "broken").mkdir(exist_ok=True)
+    (results / "dist-x" / "broken" / album.PICTURES).write_bytes(b"no pictures")
+    with pytest.raises(ValueError, match="does not hold the pictures"):
+        album.read(results / "dist-x" / "broken")
+
+
+def test_pictures_of_another_order_are_not_shown(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results / "dist-x", tmp_path / "run", ignore=shutil.ignore_patterns(album.PICTURES))
+    assert find([tmp_path]).runs[0].pictures is not None  # the bundled digits, labels compared
+    config = tmp_path / "run" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"order": "shuffled"}))
+    assert find([tmp_path]).runs[0].pictures is None
+
+
+def test_attacked_pictures_are_kept_as_they_were(tmp_path: Path) -> None:
+    """And only where they differ from the originals."""
+    digits, threat = data.load("mnist500"), Threat.surface("rotation", 10)
+    gamma = torch.tensor([[0.1]], dtype=torch.float64)
+    album.keep(tmp_path, digits, [4, 9], lambda i: threat.attacked(digits.image(i), gamma)[0])
+    kept = album.read(tmp_path)
+    assert kept is not None and kept.attacked is not None
+    assert torch.equal(kept.tensor(kept.attacked, 1), threat.attacked(digits.image(9), gamma)[0])
+    album.keep(tmp_path, digits, [4, 8], digits.image)
+    plain = album.read(tmp_path)
+    assert plain is not None and plain.attacked is None and plain.index.tolist() == [4, 8]
+
+
+def test_sound_is_drawn_as_a_wave(tmp_path: Path) -> None:
+    """Volume: no picture, but the signal, what the attacker makes of it, and the certified range."""
+    sound = (torch.sin(torch.arange(800) / 9.0) * 9000).to(torch.int16).repeat(2, 1, 1)
+    dataset = data.Dataset("tones", sound, torch.tensor([0, 1]), ("low <i>", "high"))
+    defence, threat = wc.Defence.surface("volume", 3, noise=0.1), wc.Threat.surface("volume", 2)
+
+    def certify(x: torch.Tensor, seed: int) -> wc.Certificate:
+        sampling = wc.Sampling(n=200, seed=seed)
+        return wc.base_spt(lambda z: torch.tensor([[9.0, 0.0]]).expand(len(z), 2), x, defence, threat, sampling)
+
+    with Store(tmp_path, {"data": "tones", "indices": [0, 2]}) as store:
+        assert len(list(run(store, dataset.image, [0, 1], range(2), here(certify), 0))) == 2
+    album.keep(tmp_path, dataset, [0, 1])
+    found = find([tmp_path])
+    shown = card(found.runs[0], found.runs[0].rows[0], deep=True).shown
+    assert [s.caption for s in shown] == ["certified range", "sound", "volume change by 2 dB"]
+    assert all("<polygon" in s.drawing for s in shown[1:])
+    page = html.render(found)
+    assert "low &lt;i&gt;" in page and "low <i>" not in page and "within ±2 dB" in page
+
+
+@pytest.mark.parametrize(("name", "most", "gamma"), [("rotation", 10, [0.11]), ("translation", 1, [0.3, -0.8])])
+def test_possible_originals_hold_the_original(name: str, most: float, gamma: list[float]) -> None:
+    x, threat = data.load("mnist500").image(3), Threat.surface(name, most)
+    attacked = threat.attacked(x, torch.tensor([gamma], dtype=torch.float64))[0]
+    ends = possible(attacked, threat)
+    assert ends is not None
+    assert bool((ends[0] <= x).all()) and bool((x <= ends[1]).all())
+    assert float((ends[1] - ends[0]).mean()) < (0.3 if name == "rotation" else 0.6)
+
+
+def test_possible_originals_need_a_bilinear_attacker() -> None:
+    attacked = data.load("mnist500").image(3)
+    assert possible(attacked, Threat.surface("rotation", 10, interpolation="bicubic")) is None
+
+
+def test_the_attacked_picture_is_the_attackers(results: Path) -> None:
+    (found,) = find([results / "dist-x"]).runs
+    row = found.rows[0]
+    shown = card(found, row, deep=False).shown
+    picture = re.search(r"base64,([^\"]+)", shown[1].drawing)
+    assert picture
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(picture[1]))))
+    c = row.certificate
+    assert c.reach is not None
+    wanted = c.threat.attacked(data.load("mnist500").image(0), torch.tensor([c.reach.upper], dtype=torch.float64))
+    assert np.array_equal(pixels, (wanted[0, 0] * 255).round().numpy())
+
+
+def test_the_curve_of_accuracy_agrees_with_what_is_covered(results: Path) -> None:
+    rows = parse(list(read_records(results / "dist-x")))
+    steps, shares = accuracy_curve(rows)
+    box = rows[0].certificate.threat.box
+    assert steps[0] == 0 and steps[-1] == 1 and shares == sorted(shares, reverse=True)
+    for t, share in zip(steps, shares, strict=True):
+        small = box.scaled(t * (1 - 1e-9))
+        assert share == sum(r.certificate.label == r.label and r.certificate.covers(small) for r in rows) / len(rows)
+    assert all(t is None or 0 <= t <= 1 for t in map(held, rows))
+
+
+def test_an_edited_record_is_shown_as_such(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(results / "dist-x", tmp_path / "edited")
+    path = tmp_path / "edited" / "certificates.jsonl"
+    lines = path.read_text().splitlines()
+    lines[1] = lines[1].replace('"n": [300]', '"n": [301]')
+    path.write_text("\n".join(lines) + "\n")
+    assert main(["report", str(tmp_path / "edited"), "--out", str(tmp_path / "r.html")]) == 1
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Do not rely on this run" in text and "line 2 (image 1)" in text
+    assert "FAILED" in capsys.readouterr().err
+
+
+def test_an_unfinished_run_says_so(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results / "dist-x", tmp_path / "half")
+    path = tmp_path / "half" / "certificates.jsonl"
+    path.write_text("".join(f"{line}\n" for line in path.read_text().splitlines()[:2]))
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 0
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "1 image is still to come" in text and "Do not rely" not in text
+
+
+def test_too_large_a_page_shows_fewer_images(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = find([results / "dist-x"])
+    whole = html.render(found)
+    monkeypatch.setattr(html, "LARGEST", len(whole.encode()) - 1)
+    assert "The first 1 of 3 images" in html.render(found)
+    monkeypatch.setattr(html, "LARGEST", 1000)
+    with pytest.raises(ValueError, match="report fewer folders"):
+        html.render(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"format": "other"}, "format"),
+        ({"rows": [["one cell"], ["one cell"]]}, "3 cells"),
+        ({"remarks": []}, "as many rows"),
+        ({"runs": ["../elsewhere"]}, "not in its folder"),
+        ({"figures": [{"file": "absent.svg", "caption": ""}]}, "must be there"),
+    ],
+)
+def test_a_wrong_table_is_refused(
+    change: dict[str, Any], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = table() | {"figures": [], "runs": []} | change
+    (tmp_path / "table.json").write_text(json.dumps(wrong), encoding="utf-8")
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_what_cannot_be_read_is_named_beside_what_can(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(results / "dist-x", tmp_path / "good")
+    pack(tmp_path / "good", tmp_path / "packed")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "table.json").write_text("{}")
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 1
+    captured = capsys.readouterr()
+    assert "2 runs and 0 experiments" in captured.out and "is not a table" in captured.err
+    shutil.copytree(results / "paper" / "violations", tmp_path / "paper")
+    (tmp_path / "paper" / "row" / "certificates.jsonl").write_text("no record\n")
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 1
+    captured = capsys.readouterr()
+    assert "2 runs and 1 experiments" in captured.out and "line 1 is not a record" in captured.err
+    assert "Not everything could be read" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_mistakes_get_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, sentence in (
+        ([str(tmp_path / "nowhere")], "is not a folder"),
+        ([str(tmp_path)], "no results in"),
+        ([str(tmp_path), "--most", "0"], "at least 1"),
+    ):
+        assert main(["report", *arguments, "--out", str(tmp_path / "r.html")]) == 2
+        assert sentence in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("there is no chromium binary to look at the page with")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = shutil.which("chromedriver")
+    service = webdriver.ChromeService(driver) if driver else webdriver.ChromeService()
+    chrome = webdriver.Chrome(options=options, service=service)
+    yield chrome
+    chrome.quit()
+
+
+def test_in_a_browser(browser: Any, page: Path) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    browser.get(page.as_uri())
+    assert browser.get_log("browser") == []
+    assert browser.title == "warpcert report"
+    widths = browser.execute_script("return [...document.images].map(i => i.complete ? i.naturalWidth : 0)")
+    assert len(widths) > 10 and min(widths) > 0
+    count = lambda css: len(browser.find_elements(By.CSS_SELECTOR, css))  # noqa: E731
+    assert count("table") >= 4 and count("figure.chart svg") >= 4 and count(".picture img") == 1
+    assert count(".card") == 3 + 1 + 3 + 3
+
+    first, second = browser.find_elements(By.CSS_SELECTOR, "#run-2 .card")[:2]
+    inside = first.find_element(By.CLASS_NAME, "sentence")
+    assert not inside.is_displayed()
+    first.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
+    assert inside.is_displayed() and "kept under every" in inside.text
+    inside_images = first.find_elements(By.TAG_NAME, "img")
+    assert inside_images and all(i.size["width"] > 20 for i in first.find_elements(By.CSS_SELECTOR, ".frames img"))
+    first.find_element(By.TAG_NAME, "summary").send_keys(Keys.ESCAPE)
+    assert not inside.is_displayed()
+    first.find_element(By.TAG_NAME, "summary").send_keys(Keys.ARROW_RIGHT)
+    assert browser.switch_to.active_element == second.find_element(By.TAG_NAME, "summary")
+
+
+def test_filters_in_a_browser(browser: Any, page: Path) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    browser.get(page.as_uri())
+    gallery = browser.find_element(By.CSS_SELECTOR, "#run-2 .gallery")
+    visible = lambda: [c for c in gallery.find_elements(By.CLASS_NAME, "card") if c.is_displayed()]  # noqa: E731
+    everything = len(visible())
+    search = gallery.find_element(By.TAG_NAME, "input")
+    search.send_keys("2")
+    found = visible()
+    assert 0 < len(found) < everything
+    assert all("2" in c.get_attribute("data-search").split() for c in found)
+    search.send_keys("zzz")
+    assert visible() == [] and gallery.find_element(By.CLASS_NAME, "empty").is_displayed()
+    search.clear()
+    search.send_keys(" ")
+    button = gallery.find_elements(By.CSS_SELECTOR, "button[data-status]")[-1]
+    button.send_keys(Keys.ENTER)
+    status = button.get_attribute("data-status")
+    assert visible() and all(c.get_attribute("data-status") == status for c in visible())
+    assert button.get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_the_screen_in_both_schemes(browser: Any, page: Path, width: int, scheme: str) -> None:
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(page.as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    colour = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    brightness = sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
+    assert (brightness > 128) == (scheme == "light")
+
+
+def test_the_attack_of_a_record_is_shown(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results / "dist-x", tmp_path / "attacked")
+    path = tmp_path / "attacked" / "certificates.jsonl"
+    records = [
+        seal(unseal(r) | {"attack": {"gamma": [7.5], "unit": "°", "label": 0}}) for r in read_records(path.parent)
+    ]
+    path.write_text("".join(f"{json.dumps(r)}\n" for r in records))
+    (found,) = find([tmp_path]).runs
+    assert not found.problems
+    assert [s.caption for s in card(found, found.rows[0], deep=False).shown] == ["original", "rotation by 7.5°"]

@@ -1,0 +1,3 @@
+from warpcert.app.cli.main import build_parser, main
+
+__all__ = ["build_parser", "main"]

@@ -1,0 +1,43 @@
+"""The command `warpcert report`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from warpcert.learn import data
+from warpcert.report.html import render
+from warpcert.report.results import find
+
+__all__ = ["add_report"]
+
+
+def add_report(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declares the command and its options."""
+    p = verbs.add_parser("report", help="render runs and paper results as one HTML page that needs nothing else")
+    p.add_argument(
+        "folders", type=Path, nargs="*", default=[Path("runs")], help="where results are looked for (default: runs)"
+    )
+    p.add_argument("--out", type=Path, default=Path("report.html"), help="the page to write (default: %(default)s)")
+    p.add_argument("--most", type=int, default=60, help="images shown of each run (default: %(default)s)")
+    p.add_argument("--data-root", type=Path, help=f"datasets of runs without pictures (default: ${data.ROOT_VARIABLE})")
+    p.set_defaults(run=report)
+
+
+def report(args: argparse.Namespace, console: Console) -> int:
+    if args.most < 1:
+        raise ValueError(f"most must be at least 1; got {args.most}")
+    found = find(args.folders, args.data_root)
+    page = render(found, args.most)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(page, encoding="utf-8")
+    size = len(page.encode()) / 2**20
+    print(f"{args.out}: {len(found.runs)} runs and {len(found.papers)} experiments, {size:.1f} MiB")
+    for sentence in found.unread:
+        console.print(f"FAILED {sentence}", style="red", markup=False, soft_wrap=True)
+    wrong = sum(bool(run.problems) for run in found.all_runs)
+    if wrong:
+        console.print(f"FAILED {wrong} run(s) have records that do not hold; the page says which", style="red")
+    return 1 if wrong or found.unread else 0

@@ -1,0 +1,96 @@
+"""`warpcert serve`: its words, and how the server is started."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from warpcert.app.cli.options import EMBEDDED, add_device
+
+__all__ = ["add_serve", "serve"]
+
+TOKEN_VARIABLE = "WARPCERT_TOKEN"
+M_ARENA_MAX = -8  # of glibc's mallopt
+
+
+def add_serve(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "model", nargs="?", default=EMBEDDED, help="a name, a .safetensors file, or a folder with weights and perhaps "
+        "calibration.json (default: %(default)s)"
+    )  # fmt: skip
+    p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
+    p.add_argument("--port", type=int, default=8400, help="default: %(default)s; 0 picks a free one")
+    p.add_argument(
+        "--gamma", type=float, nargs="+", help="Γ that is served (default: the model's or the calibration's)"
+    )
+    p.add_argument("--max-gamma", type=float, help="largest Γ that a client may ask for (default: the served one)")
+    p.add_argument("--max-n", type=int, default=100_000, help="most samples per request (default: %(default)s)")
+    p.add_argument("--max-body", type=int, default=1 << 20, help="bytes per request (default: %(default)s)")
+    p.add_argument("--time-limit", type=float, default=60.0, help="seconds per request (default: %(default)s)")
+    p.add_argument("--queue", type=int, default=64, help="requests that may wait (default: %(default)s)")
+    p.add_argument("--threads", type=int, default=0, help="CPU threads of a forward pass (default: all cores)")
+    p.add_argument("--no-batching", action="store_true", help="one request at a time: to measure what batching gives")
+    p.add_argument(
+        "--token-file", type=Path, help=f"file with a bearer token that clients must send (or set {TOKEN_VARIABLE})"
+    )
+    add_device(p)
+    p.set_defaults(run=serve)
+
+
+def serve(args: argparse.Namespace, console: Console) -> int:
+    """Loads the defence once and answers until interrupted; then what was accepted is finished."""
+    try:
+        import uvicorn
+
+        from warpcert.app.serve.limits import Limits
+        from warpcert.app.serve.routes import build
+        from warpcert.app.serve.served import open_served
+        from warpcert.app.serve.server import Server
+    except ImportError as error:
+        raise ValueError(f"{error.name} is missing: pip install 'warpcert[serve]' brings it") from None
+    limits = Limits(
+        body=args.max_body, n=args.max_n, gamma=args.max_gamma, seconds=args.time_limit, waiting=args.queue
+    )  # fmt: skip
+    token = _token(args.token_file)
+    _few_heaps()
+    served = open_served(args.model, device=args.device, gamma=args.gamma)
+    server = Server(served, limits, batching=not args.no_batching, threads=args.threads or os.cpu_count() or 1)
+    if token is None and args.host not in ("127.0.0.1", "::1", "localhost"):
+        console.print(f"listening on {args.host} without a token: everyone who reaches it can use it", style="yellow")
+    config = uvicorn.Config(
+        build(server, token),
+        host=args.host,
+        port=args.port,
+        log_level="warning",
+        timeout_graceful_shutdown=int(args.time_limit) + 5,
+        server_header=False,
+    )
+    listener = config.bind_socket() if args.port == 0 else None
+    port = listener.getsockname()[1] if listener else args.port
+    console.print(f"{served.name} is served at http://{args.host}:{port}/", soft_wrap=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # uvicorn drains on them and then raises them again: a clean end
+    uvicorn.Server(config).run(sockets=[listener] if listener else None)
+    return 0
+
+
+def _few_heaps() -> None:
+    """glibc gives every thread a heap of its own; tensors that come and go in many threads leave holes in all of them,
+    and the memory grows without a leak. Two heaps serve as well. Elsewhere nothing is done.
+    """
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(M_ARENA_MAX, 2)
+
+
+def _token(path: Path | None) -> str | None:
+    token = path.read_text(encoding="utf-8").strip() if path else os.environ.get(TOKEN_VARIABLE)
+    if token is not None and len(token) < 16:
+        raise ValueError(f"a token needs at least 16 characters; got {len(token)} (python -c 'import secrets; "
+                         "print(secrets.token_urlsafe())' makes one)")  # fmt: skip
+    return token

@@ -1,0 +1,164 @@
+"""What a certificate rests on: kinds of trust, error bounds, votes, enumerations, shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, final
+
+from warpcert import statistics as stats
+from warpcert.transforms import Box
+
+__all__ = ["NO_ERROR", "ErrorBound", "Exhausted", "Kind", "Margins", "Share", "Window", "columns", "rows"]
+
+
+class Kind(StrEnum):
+    """How far a statement can be trusted, strongest first."""
+
+    PROVED = "proved"  # holds, no probability involved
+    WITH_CONFIDENCE = "with confidence"  # holds with probability ≥ 1 − α over the certifier's own randomness
+    HEURISTIC = "heuristic"  # may be false
+
+    @staticmethod
+    def weakest(*kinds: Kind) -> Kind:
+        return max(kinds, key=list(Kind).index)
+
+
+@final
+@dataclass(frozen=True)
+class ErrorBound:
+    """P_β( sup_γ ‖ε(β,γ,x)‖ > E ) ≤ rho, with the stated kind and at the price alpha.
+
+    `exceeded` of the `betas` values drawn were allowed above E: a rank fixed beforehand, or counted on a fresh sample.
+    """
+
+    E: float
+    alpha: float
+    kind: Kind
+    bound: str  # which analysis: none, sampled, curve, interval …
+    betas: int = 0
+    exceeded: int = 0
+    cells: int = 0
+    seconds: float = 0.0
+    stated_rho: float | None = None  # ρ that a calibration tested for
+
+    def __post_init__(self) -> None:
+        if not self.E >= 0:
+            raise ValueError(f"an error bound must be ≥ 0; got {self.E}")
+
+    @property
+    def rho(self) -> float:
+        if self.stated_rho is not None:
+            return self.stated_rho
+        return stats.upper_bound(self.exceeded, self.betas, self.alpha) if self.betas else 0.0
+
+
+NO_ERROR = ErrorBound(0.0, 0.0, Kind.HEURISTIC, "none")  # "T composes": what BaseSPT assumes
+
+
+@final
+@dataclass(frozen=True)
+class Window:
+    """k of n samples with parameters around `center` voted for the label.
+
+    runner_up   votes of the second class (two-class law)
+    cell, E     of a cover: the window is this box, and E bounds how far its images are from the sampled one
+    margin      of a cover by margins: the label's lead at that one image, less what float32 may have added
+    """
+
+    center: tuple[float, ...]
+    k: int
+    n: int
+    alpha: float
+    runner_up: int | None = None
+    cell: Box | None = None
+    E: float = 0.0
+    margin: float = 0.0
+
+
+@final
+@dataclass(frozen=True)
+class Margins:
+    """The logit vector is `lipschitz`-Lipschitz in ℓ2 on P-images; margins are less `slack` times the largest logit (at
+    least 1), which stands for the rounding of logits.
+    """
+
+    lipschitz: float
+    slack: float
+
+    def needed(self, E: float) -> float:
+        """A larger margin cannot be lost within E: two logits differ by ⟨e_a − e_b, ·⟩, and ‖e_a − e_b‖ = √2."""
+        return math.sqrt(2) * self.lipschitz * E * (1 + 1e-12)
+
+
+@final
+@dataclass(frozen=True)
+class Exhausted:
+    """All images that the attacker can hand over for γ ∈ held·Γ were classified, each with a lead of at least `margin`
+    > `slack`.
+    """
+
+    images: int
+    crossings: int
+    margin: float
+    slack: float
+    scope: str  # which arithmetic of the attacker is covered: "exact", or any within "tolerance"
+    held: float = 1.0
+    tolerance: float | None = None  # how far each of his pixels may be from T's; None in records that do not tell
+
+    @property
+    def proviso(self) -> str:
+        """For which attackers, in words."""
+        if self.scope == "exact":
+            return " if the attacker computes T exactly from the 8-bit picture"
+        return "" if self.tolerance is None else f" if the attacker computes T to within {self.tolerance:g} per pixel"
+
+
+@final
+@dataclass(frozen=True)
+class Share:
+    """The error bound holds for at least `share` of the pictures that the calibration stands for, with confidence 1 −
+    alpha.
+    """
+
+    share: float
+    alpha: float
+    calibration: str  # its digest
+
+
+ENDS = ("lower", "upper")  # of a cell
+
+
+def columns(windows: Sequence[Window]) -> dict[str, Any]:
+    """Windows as JSON columns. Cells, of which a cover has thousands, as columns of their ends, axis by axis, without
+    centres and with what all of them share written once.
+    """
+    full = {f.name: [getattr(w, f.name) for w in windows] for f in fields(Window) if f.name != "cell"}
+    cells = [w.cell for w in windows if w.cell]
+    if not cells:
+        return full
+    if len(cells) < len(windows) or any(w.cell and w.cell.center != w.center for w in windows):
+        raise ValueError("either all windows are cells, around their own centres, or none is")
+    ends = {end: [list(axis) for axis in zip(*(getattr(c, end) for c in cells), strict=True)] for end in ENDS}
+    shared = {k: v[0] if len(set(v)) == 1 else v for k, v in full.items() if k != "center"}
+    return ends | shared
+
+
+def rows(stored: dict[str, Any]) -> tuple[Window, ...]:
+    """What `columns` was given; a ValueError for columns of unequal lengths."""
+    if "lower" not in stored:
+        return tuple(_window(stored, values) for values in zip(*stored.values(), strict=True))
+    stored = stored | {end: list(zip(*stored[end], strict=True)) for end in ENDS}
+    count = len(stored["lower"])
+    lists = [v if isinstance(v, list) else [v] * count for v in stored.values()]
+    return tuple(_window(stored, values) for values in zip(*lists, strict=True))
+
+
+def _window(names: Iterable[str], values: tuple[Any, ...]) -> Window:
+    w = dict(zip(names, values, strict=True))
+    if "lower" not in w:
+        return Window(**w | {"center": tuple(w["center"])})
+    cell = Box(*(tuple(w.pop(end)) for end in ENDS))
+    return Window(**w, center=cell.center, cell=cell)

@@ -1,0 +1,152 @@
+"""How far the float32 pipelines of attacker and defender can be from the exact ones that the bounds are about.
+
+u = 2^-24 is the unit roundoff of float32. Assumed of the library: correctly rounded +, −, ·, / and fused
+multiply-add; sin, cos, exp with an error of at most 2 units in the last place (torch on CPU and, without fast math,
+on CUDA); |parameter| ≤ `extent`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from warpcert.classifier.defence import Defence
+from warpcert.errors.curve.path import Tables
+from warpcert.transforms import PointwiseTransform, Rotation, Scaling, SpatialTransform, Transform, Translation
+from warpcert.transforms.kernels import Kernel, kernel
+
+__all__ = [
+    "UNIT",
+    "arithmetic_error",
+    "coordinate_error",
+    "inference_slack",
+    "loudness_error",
+    "steepness_by_steps",
+    "steepness_of",
+    "value_error",
+]
+
+UNIT = 2.0**-24
+
+
+def coordinate_error(transform: SpatialTransform, height: int, width: int, extent: float) -> Tensor:
+    """A bound [H,W] of |s_y| and of |s_x| computed in float32 minus exact, in pixels, the trip through grid_sample's
+    [−1,1] included.
+
+    The parameter is rounded first: |θ|u. Rotation: that moves the source by r|θ|u along the circle; sin and cos err
+    by 2 ulp ≤ 2u each (values ≤ 1), giving 2u(|y|+|x|) ≤ 2√2·ru; two products u(|y|+|x|) ≤ √2·ru; their sum ru:
+    together ru(|θ| + 3√2 + 1). Scaling: e^{−θ} errs relatively by |θ|u + 4u and the product by u: at most
+    r·e^{extent}(|θ| + 5)u. Translation: |θ|u and the rounded difference. Then g = s·(2/n) (2u relative: the rounded
+    factor and the product) and ((g+1)·n − 1)/2: g+1, ·n and −1 round once each. In pixels that is 2u|s| + 3u(|s| +
+    n/2 + ½).
+    """
+    y = torch.arange(height, dtype=torch.float64)[:, None] - (height - 1) / 2
+    x = torch.arange(width, dtype=torch.float64)[None, :] - (width - 1) / 2
+    radius = (y.square() + x.square()).sqrt()
+    if isinstance(transform, Rotation):
+        reach, error = radius, radius * (extent + 3 * math.sqrt(2) + 1)
+    elif isinstance(transform, Scaling):
+        reach = radius * math.exp(extent)
+        error = reach * (extent + 5)
+    elif isinstance(transform, Translation):
+        reach = radius + extent
+        error = extent + reach
+    else:
+        raise ValueError(f"no rounding analysis is known for {transform.name}")
+    total: Tensor = (error + 2 * reach + 3 * (reach + max(height, width) / 2 + 0.5)) * UNIT * 1.01
+    return total
+
+
+def arithmetic_error(k: Kernel) -> float:
+    """What float32 adds at most to one interpolated value of an image in [0,1], its coordinates aside.
+
+    The errors of a point's weights along one axis sum to A·u: Horner's rule gives A ≤ 34 (a = −½), 48 (a = −¾) and 61
+    (Mitchell's kernel, whose coefficients are rounded too), 2 for the hat. With weights whose absolute values sum to S,
+    two axes make 2·A·S·u, products and sums 10·S²·u more. S² = 1 + 2·overshoot; all of it stays below 120·S²·u, and for
+    the hat, S = 1, below 24u.
+    """
+    return (24 if k.reach == 1 else 120) * UNIT * (1 + 2 * k.overshoot)
+
+
+def value_error(transform: Transform, k: Kernel, height: int, width: int, extent: float) -> Tensor:
+    """A bound [H,W] of |T_θ x in float32 − exact| for images in [0,1] and |θ| ≤ extent.
+
+    A misplaced source point changes the interpolant by at most `gradient` per axis and pixel. Pointwise: one rounded
+    parameter, one exp, one operation.
+    """
+    if isinstance(transform, PointwiseTransform):
+        return torch.full((height, width), (1 + extent) * math.exp(extent) * 8 * UNIT, dtype=torch.float64)
+    assert isinstance(transform, SpatialTransform)
+    if k.gradient is None:
+        raise ValueError(f"{k.name} jumps: a rounded coordinate can change its value by 1, so no slack is enough")
+    return 2 * k.gradient * coordinate_error(transform, height, width, extent) + arithmetic_error(k)
+
+
+def loudness_error(x: Tensor, extent: float) -> Tensor:
+    """A bound, sample by sample, of |e^θ x in float32 − exact| for |θ| ≤ extent.
+
+    All errors are relative: |θ|u of the rounded parameter, 4u of exp, u of the product. Quiet samples err little, which
+    `value_error` (for values of size 1) does not see.
+    """
+    error: Tensor = (extent + 6) * UNIT * math.exp(extent) * 1.01 * x.abs()
+    return error
+
+
+def inference_slack(
+    defence: Defence, height: int, width: int, channels: int, extent: float = 8.0, steepness: float | None = None
+) -> float:
+    """s with ‖(P T_θ z in float32) − (P T_θ z)‖₂ ≤ s for every image z in [0,1]^(C,H,W) and every |θ| ≤ extent.
+
+    A misplaced source point costs the coordinate error times |f_y| + |f_x| near it; `steepness` bounds the ℓ2 norm of
+    that sum over the kept pixels for the z in question, otherwise the kernel's constant does. P = V B V has
+    nonnegative entries with row and column sums ≤ 1, so it does not enlarge errors in ℓ2; it is computed as two
+    products with banded matrices whose entries are rounded (u) and whose sums have at most blur_size nonzero terms:
+    2(blur_size + 2)u relative to values of at most 1 + overshoot.
+    """
+    k = kernel(defence.interpolation)
+    top = math.exp(extent) + extent if isinstance(defence.transform, PointwiseTransform) else 1 + k.overshoot
+    mask = defence.preprocess.mask(height, width)
+    blur = 2 * (defence.preprocess.blur_size + 2) * UNIT * top
+    if steepness is None or not isinstance(defence.transform, SpatialTransform):
+        error = (value_error(defence.transform, k, height, width, extent) + blur)[mask]
+        return float(error.norm()) * math.sqrt(channels) * 1.01
+    moved = float(coordinate_error(defence.transform, height, width, extent)[mask].amax()) if bool(mask.any()) else 0.0
+    each = arithmetic_error(k) + blur
+    return (moved * steepness + each * math.sqrt(channels * int(mask.sum()))) * 1.01
+
+
+def crowding(transform: SpatialTransform, extent: float) -> int:
+    """How many source points can lie in (or within a rounding error of) one region.
+
+    Points of mutual distance ≥ 1 in a square of side < √2: at most 4. Scaling brings them e^{−extent} together.
+    """
+    return 4 * math.ceil(1.001 * math.exp(extent)) ** 2 if isinstance(transform, Scaling) else 4
+
+
+def steepness_of(t: Tables, transform: SpatialTransform, extent: float) -> float:
+    """For z = x itself: Σ_p (|f_y| + |f_x|)² ≤ crowding · Σ_regions (max|f_y| + max|f_x|)²."""
+    return math.sqrt(crowding(transform, extent)) * float((t.slopes[:, 0] + t.slopes[:, 1]).norm())
+
+
+def steepness_by_steps(k: Kernel, transform: SpatialTransform, extent: float) -> float:
+    """The factor c with ‖|f_y| + |f_x|‖ ≤ c·(‖D_y z‖ + ‖D_x z‖), D the differences of neighbouring pixels (0 outside).
+
+    f_x(s) = Σ_jl D_jl k(s_y − j) m(s_x − l) with m(v) = −Σ_{n≥0} k'(v + n), since then k'(v) = m(v+1) − m(v). With
+    weights w = |k·m| that sum to at most A at any point, f_x² ≤ A Σ w D², and Σ_p w(s_p − (j,l)) ≤ Σ over squares so
+    small that each holds at most one source point (0.7 of their distance) of the largest w there. Largest values are
+    taken on a grid of step 10⁻³, neighbours included (the hat's m jumps), and raised by 10⁻³ times the Lipschitz
+    constants, |k'| ≤ 2 and |m'| ≤ 8.
+    """
+    assert k.derivative is not None
+    v = torch.arange(-2500, 2501, dtype=torch.float64) / 1000 + 5e-4  # off the grid lines, where the hat has no slope
+    step = -sum((k.derivative(v + n) for n in range(5)), torch.zeros_like(v))
+    tile = 0.7 * math.exp(-extent) if isinstance(transform, Scaling) else 0.7
+    pieces = ((v + 2.5005) / tile).floor().long()
+    total = 1.0
+    for f in (k.value(v).abs() + 2e-3, step.abs() + 8e-3):
+        near = torch.nn.functional.max_pool1d(f[None], 3, 1, 1)[0]
+        squares = torch.zeros(int(pieces[-1]) + 1, dtype=torch.float64).scatter_reduce(0, pieces, near, "amax")
+        total *= float(squares.sum()) * float(near[:5000].reshape(5, 1000).sum(0).max())
+    return math.sqrt(total)

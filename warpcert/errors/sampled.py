@@ -1,0 +1,50 @@
+"""The sampled error: the largest ‖ε‖ over some γ. It misses the true supremum from below, so whatever rests on it is
+heuristic.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from warpcert.certificates.certificate import Kind
+from warpcert.classifier.defence import Defence
+from warpcert.errors.base import SupBound, Suprema
+from warpcert.threat import Threat
+
+__all__ = ["Sampled"]
+
+
+@final
+@dataclass(frozen=True)
+class Sampled(SupBound):
+    """max over a grid of `gammas` parameters per axis, ends included, times `factor`. HEURISTIC: a lower bound of the
+    supremum if factor = 1.
+    """
+
+    gammas: int = 33
+    factor: float = 1.0
+    batch: int = 2048
+    name: ClassVar[str] = "sampled"
+    kind: ClassVar[Kind] = Kind.HEURISTIC
+
+    def __call__(self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Suprema:
+        start = time.perf_counter()
+        per_axis = max(2, round(self.gammas ** (1 / threat.box.dim)))
+        gamma = threat.box.grid(per_axis).to(x.device)
+        attacked = threat.attacked(x, gamma)
+        pairs = torch.cartesian_prod(torch.arange(len(beta)), torch.arange(len(gamma))).to(x.device)
+        beta = beta.to(x.device)
+        norms = []
+        with torch.no_grad():
+            for first in range(0, len(pairs), self.batch):
+                b, g = pairs[first : first + self.batch].unbind(1)
+                moved = defence.transform(attacked[g], beta[b], defence.interpolation)
+                moved -= defence.transform(x, beta[b] + gamma[g], defence.known.interpolation)
+                norms.append(torch.linalg.vector_norm(defence.preprocess(moved).flatten(1), dim=1))
+        values = torch.cat(norms).reshape(len(beta), len(gamma)).amax(1)
+        return Suprema(self.factor * values.double().cpu(), len(pairs), time.perf_counter() - start)

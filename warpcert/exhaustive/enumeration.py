@@ -1,0 +1,248 @@
+"""Every 8-bit image that the attacker can hand over, in the order of γ.
+
+Guarantee. `images` yields q(z) for every γ ∈ Γ and every z with |z − T_γ x| ≤ tolerance; in a plan with bundles,
+q(T_γ x) for every γ ∈ Γ in exact arithmetic, with values on a threshold rounded up, down or to even. What is possible
+at a γ is among the images whose onset is at most γ.
+
+Argument. Outside its events a pixel is settled, inside it takes one of the event's levels. Given γ let h ≥ γ be the
+next upper end of an event. Events that contain γ contain h, and a pixel settled at γ is at h settled alike or in an
+event that allows the same level, as no event ends in [γ, h). So what is possible at γ is among the combinations at h:
+the events that contain h (a clique) at all their levels, all other pixels settled. Only an h with a lower end since the
+last upper end is needed, for otherwise its clique is part of the one before. In the order of upper ends a clique of one
+event between two levels has just the images before and after it: the spine, a step at a time, plus all combinations of
+larger cliques.
+
+Onset. Let o_s be the least lower end of steps s, s + 1, …; it does not decrease with s. The images of a clique at the
+upper end of step s, and the spine after step s, have onset o_s; the spine before all steps has the lower end of Γ. For
+γ with h the upper end of step s: if γ < o_s, no event contains γ and only the spine before step s is possible, with
+onset at most o_{s−1} ≤ the upper end of step s − 1 < γ. If γ ≥ o_s, the combinations at h have onset o_s, or less if
+their clique is part of one before. So who knows the answers for all images with onset below γ₀ knows those for γ < γ₀.
+
+Bundles. Under symmetry, scaling and above all brightness many pixels cross at the same γ*, too many for their 2^m
+combinations. If a clique exceeds `limit`, events that are strictly monotone, have a point in common and proportional
+equations V − (k+½) = 0 (in integers, compared exactly) are bundled: the union is an interval on which they have one
+common root. Left of it none has switched, right of it all have, on it all values lie on thresholds. An attacker who
+does not round has no bundles: even exact values are handed over as floats, which near γ* are off to either side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from warpcert.exhaustive.crossings import Crossings, ragged
+
+__all__ = ["Chunks", "Plan", "images", "plan"]
+
+_BLOCK = 128  # steps whose changes are summed up one after the other
+_TIES = 5  # states of a bundle: before, after, rounded to even, down, up; if all rise or all fall the first three
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """How images are made: S steps by upper ends, K cliques by `base`, M pairs (clique, event) by clique."""
+
+    crossings: Crossings  # events sorted by step
+    step: Tensor  # int64 [E]
+    lower: Tensor  # float64 [S]
+    upper: Tensor  # float64 [S]
+    onset: Tensor  # float64 [S+1]: of the spine after s steps; that of a clique is onset[base + 1]
+    bundled: Tensor  # bool [S]
+    base: Tensor  # int64 [K]: steps before the clique
+    radix: Tensor  # int64 [K]
+    rows: Tensor  # int64 [K]: combinations, radix^members
+    common: Tensor  # float64 [K]: all its events contain [common, upper[base]]
+    clique: Tensor  # int64 [M]
+    event: Tensor  # int64 [M]
+    place: Tensor  # int64 [M]: radix^(position of the event's step in the clique)
+    unresolved: int  # cliques of more combinations than the limit, left out …
+    doubt: float  # … and the least onset of one; ∞ if there are none
+
+    @property
+    def total(self) -> int:
+        """How many images there are."""
+        return self.lower.numel() + 1 + int(self.rows.sum())
+
+    def below(self, gamma: float) -> int:
+        """How many images have an onset below γ."""
+        return int((self.onset < gamma).sum() + self.rows[self.onset[self.base + 1] < gamma].sum())
+
+    @property
+    def bundles(self) -> int:
+        return int(self.bundled.sum())
+
+
+def plan(crossings: Crossings, limit: int = 1024) -> Plan:
+    """Steps and cliques; if a clique has more than `limit` combinations, exactly coinciding events are bundled."""
+    made, crowded = _draw(crossings, torch.arange(len(crossings), device=crossings.pixel.device), limit)
+    return _draw(crossings, _bundle(crossings, crowded), limit)[0] if made.unresolved else made
+
+
+def _draw(c: Crossings, group: Tensor, limit: int) -> tuple[Plan, Tensor]:
+    """The plan in which a group of events is one step, and which events overlap others."""
+    _, group, size = torch.unique(group, return_inverse=True, return_counts=True)
+    lower = c.lower.new_full(size.shape, -math.inf).scatter_reduce(0, group, c.lower, "amax")
+    upper = c.lower.new_full(size.shape, math.inf).scatter_reduce(0, group, c.upper, "amin")
+    order = upper.argsort(stable=True)
+    step, event = order.argsort()[group].sort(stable=True)
+    c, lower, upper, size = c.take(event), lower[order], upper[order], size[order]
+    head = size.cumsum(0) - size  # first event of each step
+    bundled = size > 1
+    alike = torch.zeros_like(size).scatter_add(0, step, (c.after - c.before).sign()).abs() == size
+    states = torch.where(bundled, torch.where(alike, 3, _TIES), (c.high - c.low + 1)[head])
+    plain = (states == 2) & (c.before != c.after)[head]
+
+    least = lower.flip(0).cummin(0).values.flip(0)
+    onset = torch.cat((lower.new_tensor(c.gamma[:1]), least))
+
+    index = torch.arange(size.numel(), device=size.device)
+    opened = torch.searchsorted(lower.sort().values, upper, right=True)
+    new = torch.ones_like(plain)
+    new[1:] = opened[1:] > opened[:-1]
+    members = opened - index
+    first = torch.searchsorted(upper, lower)  # step s is open at the upper ends of steps first[s] … s
+
+    def among(chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """How many chosen steps come before first[s], and how many are in first[s] … s."""
+        before = torch.cat((index.new_zeros(1), chosen.cumsum(0)))
+        return before[first], before[index + 1] - before[first]
+
+    wanted, bits = new & ((members > 1) | ~plain), math.log2(limit) + 1e-9
+    small = wanted & (members <= bits)
+    skipped, count = among(small)
+    who, position = ragged(count)
+    clique, by_clique = (skipped[who] + position).sort(stable=True)
+    who, base, members = who[by_clique], index[small], members[small]
+    radix = torch.ones_like(base).scatter_reduce(0, clique, states[who], "amax")
+    common = lower.new_full(base.shape, -math.inf).scatter_reduce(0, clique, lower[who], "amax")
+    position = torch.arange(who.numel(), device=who.device) - (members.cumsum(0) - members)[clique]
+    fits = members * radix.double().log2() <= bits
+    keep = fits[clique]
+    who, clique, position = who[keep], (fits.cumsum(0) - 1)[clique[keep]], position[keep]
+    base, radix, common, rows = base[fits], radix[fits], common[fits], radix[fits] ** members[fits]
+    pair, nth = ragged(size[who])  # a member is a step: list its events
+    listed = clique[pair], head[who[pair]] + nth, (radix[clique] ** position)[pair]
+    wanted[base] = False
+    unresolved = int(wanted.sum())
+    doubt = float(least[wanted].min()) if unresolved else math.inf
+    made = Plan(c, step, lower, upper, onset, bundled, base, radix, rows, common, *listed, unresolved, doubt)
+    return made, among(new & (opened - index > 1))[1][step] > 0
+
+
+def _bundle(c: Crossings, crowded: Tensor) -> Tensor:
+    """Groups: crowded events with proportional equations and a common point share a number, others have their own."""
+    group = torch.arange(len(c), device=c.pixel.device)
+    index = group[crowded & (c.equation != 0).any(1)]
+    apart = torch.zeros_like(group)
+    apart[1:] = c.lower.flip(0).cummin(0).values.flip(0)[1:] > c.upper[:-1]
+    row = c.equation[index]
+    divisor = row[:, 0].abs()
+    for column in row[:, 1:].unbind(1):
+        divisor = torch.gcd(divisor, column.abs())
+    row = row // divisor[:, None]
+    row *= row.gather(1, (row != 0).long().argmax(1, keepdim=True)).sign()
+    key = torch.unique(torch.cat((apart.cumsum(0)[index, None], row), 1), dim=0, return_inverse=True)[1]
+    lower = c.lower.new_full(key.shape, -math.inf).scatter_reduce(0, key, c.lower[index], "amax")
+    upper = c.lower.new_full(key.shape, math.inf).scatter_reduce(0, key, c.upper[index], "amin")
+    share = (lower <= upper)[key]
+    group[index[share]] = len(c) + key[share]
+    return group
+
+
+def images(made: Plan, batch: int = 1024) -> Iterator[tuple[Tensor, Tensor]]:
+    """All images of the plan as `Chunks` makes them, chunk by chunk."""
+    chunks = Chunks(made, batch)
+    for i in range(len(chunks.onset)):
+        yield from chunks.images(i)
+
+
+@final
+class Chunks:
+    """The images of a plan in chunks, one per `batch` steps of the spine, that can be made in any order.
+
+    onset   per chunk the least onset of its images; does not decrease
+    """
+
+    def __init__(self, made: Plan, batch: int) -> None:
+        c, steps, words = made.crossings, made.lower.numel(), -(-made.crossings.start.numel() // 8)
+        ends = made.lower.new_tensor(c.gamma)
+        since, until = torch.cat((ends[:1], made.upper)), torch.cat((made.onset[1:], ends[1:]))
+        self.made, self.batch, self.block = made, batch, min(batch, _BLOCK)
+        self.where = torch.stack((since, until, made.onset), 1)
+        self.cuts = [*range(0, steps + 1, batch // self.block * self.block), steps + 1]
+        self.onset: list[float] = made.onset[self.cuts[:-1]].tolist()
+        row = made.step + 1  # the first image after the event
+        cuts = torch.tensor(self.cuts, device=row.device)
+        self.events: list[int] = torch.searchsorted(row, cuts).tolist()
+        # Eight pixels are one number to base 256. Changes may be negative and carry, yet the sums are levels: digits.
+        self.place = row * words + c.pixel // 8
+        self.change = (c.after - c.before) << 8 * (c.pixel % 8)
+        total = row.new_zeros(steps // self.block + 2, words)
+        at = (row // self.block + 1) * words + c.pixel // 8
+        total[0] = pad(c.start.flatten(), (0, 8 * words - c.start.numel())).view(torch.int64)
+        self.state = total.view(-1).scatter_add_(0, at, self.change).view_as(total).cumsum(0)  # before each block
+        self._group()
+
+    def _group(self) -> None:
+        """Cliques in groups of about `batch` images, none across chunks; all lengths are known before the first."""
+        made, device = self.made, self.made.base.device
+        before = made.rows.cumsum(0) - made.rows
+        first = torch.searchsorted(made.base, torch.tensor(self.cuts, device=device))
+        chunk = torch.searchsorted(torch.tensor(self.cuts, device=device), made.base, right=True) - 1
+        inside = (before - before[first[chunk]] if made.base.numel() else before) // self.batch
+        key, size = torch.unique_consecutive((chunk << 40) + inside, return_counts=True)
+        edge = torch.cat((size.new_zeros(1), size.cumsum(0)))
+        pair = torch.searchsorted(made.clique, edge)
+        images = torch.cat((made.rows.new_zeros(1), made.rows.cumsum(0)))[edge].diff()
+        written = made.rows[made.clique]
+        written = torch.cat((written.new_zeros(1), written.cumsum(0)))[pair].diff()
+        table = torch.stack((key >> 40, edge[:-1], edge[1:], pair[:-1], pair[1:], images, written), 1)
+        self.groups: list[list[list[int]]] = [[] for _ in self.onset]
+        for row in table.tolist():
+            self.groups[row[0]].append(row[1:])
+
+    def images(self, i: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Those of chunk i, at most about `batch` at a time: uint8 [B,C,H,W], and float64 [B,3] their (a, b, onset).
+
+        If a < b, the image is q(T_γ x) for all γ strictly between. Otherwise it comes from overlapping events, and may
+        occur between the two or not at all.
+        """
+        c, (start, stop) = self.made.crossings, self.cuts[i : i + 2]
+        now, first, blocks = slice(*self.events[i : i + 2]), start // self.block, -(-(stop - start) // self.block)
+        spine = self.change.new_zeros(blocks, self.block, self.state.shape[1])
+        spine.view(-1).scatter_add_(0, self.place[now] - start * self.state.shape[1], self.change[now])
+        spine[:, 0] += self.state[first : first + blocks]
+        spine = spine.cumsum(1).flatten(0, 1)[: stop - start]  # many short sums: a GPU adds a long one up row by row
+        yield self._pixels(spine).reshape(-1, *c.start.shape), self.where[start:stop]
+        for group in self.groups[i]:
+            image, where = self._combinations(spine, start, *group)
+            yield image.reshape(-1, *c.start.shape), where
+
+    def _pixels(self, spine: Tensor) -> Tensor:
+        return spine.view(torch.uint8)[:, : self.made.crossings.start.numel()]
+
+    def _combinations(
+        self, spine: Tensor, start: int, first: int, last: int, lo: int, hi: int, images: int, written: int
+    ) -> tuple[Tensor, Tensor]:
+        """The images of cliques first … last − 1 with the pairs lo … hi − 1, based on the spine from step `start`."""
+        made, c = self.made, self.made.crossings
+        rows, base = made.rows[first:last], made.base[first:last]
+        clique, _ = ragged(rows, images)
+        image = self._pixels(spine[base[clique] - start])
+        owner, event, place = made.clique[lo:hi] - first, made.event[lo:hi], made.place[lo:hi]
+        pair, number = ragged(rows[owner], written)
+        row, event = (rows.cumsum(0) - rows)[owner[pair]] + number, event[pair]
+        digit = number // place[pair] % made.radix[first:last][owner[pair]]
+        low, high = c.low[event], c.high[event]
+        tie = torch.stack((c.before[event], c.after[event], low + low % 2, low, high), 1)
+        tie = tie.gather(1, digit.clamp(max=_TIES - 1)[:, None])[:, 0]
+        level = torch.where(made.bundled[made.step[event]], tie, torch.minimum(low + digit, high))
+        image[row, c.pixel[event]] = level.to(torch.uint8)
+        return image, torch.stack((made.upper[base], made.common[first:last], made.onset[base + 1]), 1)[clique]

@@ -1,0 +1,1 @@
+from warpcert.methods.named import *  # noqa: F403

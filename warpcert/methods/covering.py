@@ -1,0 +1,118 @@
+"""A cover's tests: one image per window, from γ = 0 outwards, until all are accepted or one is not."""
+
+from __future__ import annotations
+
+import time
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warpcert import statistics as stats
+from warpcert.certificates.certificate import Certificate, ErrorBound, Kind, Window
+from warpcert.classifier.defence import Defence
+from warpcert.methods.run import Sampling, abstained
+from warpcert.smoothing.joint import Classifier, votes
+from warpcert.smoothing.sequential import run_tests
+from warpcert.statistics import radius
+from warpcert.threat import Threat
+from warpcert.transforms import Box
+from warpcert.version import __version__
+from warpcert.windows.cover import Windows
+
+__all__ = ["Covering"]
+
+CHUNK = 256  # windows tested at a time
+
+
+@final
+class Covering:
+    """One certificate by windows without parameter noise."""
+
+    def __init__(
+        self, classifier: Classifier, x: Tensor, defence: Defence, threat: Threat, sampling: Sampling, model: str
+    ) -> None:
+        if defence.sigma_noise == 0:
+            raise ValueError(
+                "a cover needs pixel noise (sigma_noise > 0), or a classifier with a proved Lipschitz constant"
+            )
+        self.start = time.perf_counter()
+        self.classifier, self.x, self.threat, self.sampling, self.model = classifier, x, threat, sampling, model
+        self.defence = defence.without_parameter_noise(defence.sigma_noise)
+        self.generator, self.seed = sampling.generator(x.device)
+
+    def certify(self, windows: Windows) -> Certificate:
+        """Tests the windows with α/J each; the certified set is made of those accepted."""
+        s, ledger = self.sampling, stats.Ledger(self.sampling.alpha)
+        alpha = ledger.spend(f"{len(windows)} windows", s.alpha) / len(windows)
+        self._check_n(float(windows.E.min()), alpha)
+        guessed = votes(self.classifier, self.defence, self.x, s.n0, self.generator, batch=s.batch)
+        label, passes = int(guessed.argmax()), s.n0
+        outwards = torch.maximum(windows.lower.abs(), windows.upper.abs()).amax(1).argsort()
+        done: list[Window] = []
+        for start in range(0, len(outwards), CHUNK):
+            chosen = outwards[start : start + CHUNK]
+            tested, used, good = self._test(windows, chosen, label, alpha)
+            done += tested
+            passes += used
+            if not good:
+                break
+        error = ErrorBound(
+            float(windows.E.max()), 0.0, Kind.PROVED, "cover", cells=windows.cells, seconds=windows.seconds
+        )
+        certificate = Certificate(
+            method="cover",
+            form="cover",
+            label=label,
+            threat=self.threat,
+            defence=self.defence,
+            error=error,
+            windows=tuple(sorted(done, key=lambda w: w.center)),
+            alpha=s.alpha,
+            ledger=ledger.entries,
+            classes=len(guessed),
+            seed=self.seed,
+            model=self.model,
+            version=__version__,
+            passes=passes,
+            seconds=time.perf_counter() - self.start,
+        )
+        if certificate.reach:
+            return certificate
+        needed = " and ".join(f"E/σ_δ = {w.E / self.defence.sigma_noise:.2g} (k = {w.k} of {w.n})" for w in done[:1])
+        return abstained(certificate, f"the window next to γ = 0 was not accepted for class {label}: {needed}")
+
+    def _check_n(self, E: float, alpha: float) -> None:
+        """n unanimous votes must be able to certify the easiest window."""
+        p0 = radius.needed_probability(E, self.defence.sigma_noise)
+        if p0 is None or stats.accepts(self.sampling.n, 0, p0, alpha):
+            return
+        needed = self.sampling.n
+        while not stats.accepts(needed, 0, p0, alpha):
+            needed += 1 + needed // 50
+        raise ValueError(
+            f"n = {self.sampling.n} is too small ever to certify a window: about n = {needed} is needed; raise n"
+        )
+
+    def _test(self, windows: Windows, chosen: Tensor, label: int, alpha: float) -> tuple[list[Window], int, bool]:
+        E = windows.E[chosen].tolist()
+        needed = [radius.needed_probability(e, self.defence.sigma_noise) for e in E]
+        p0 = np.array([1.0 if p is None else p for p in needed])
+        views = self.defence.preprocess(windows.images(self.x, self.threat, chosen).to(self.x.dtype))
+        tests = run_tests(
+            self.classifier,
+            views,
+            label,
+            p0,
+            sigma=self.defence.sigma_noise,
+            alpha=alpha,
+            cap=self.sampling.n,
+            generator=self.generator,
+            stop_at_rejection=True,
+        )
+        cells = zip(windows.lower[chosen].tolist(), windows.upper[chosen].tolist(), strict=True)
+        boxes = [Box(tuple(lower), tuple(upper)) for lower, upper in cells]
+        rows = zip(boxes, tests.k.tolist(), tests.n.tolist(), E, strict=True)
+        done = [Window(box.center, k, n, alpha, cell=box, E=e) for box, k, n, e in rows]
+        return done, tests.passes, bool(tests.accepted.all())

@@ -1,0 +1,296 @@
+"""IndivSPT in the making. Only x' is known: which originals are possible, then errors and votes in every window of γ
+that is left.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from warpcert import statistics as stats
+from warpcert.certificates.certificate import Certificate, ErrorBound, Kind, Window
+from warpcert.classifier.defence import Defence
+from warpcert.methods.run import Sampling, abstained, check_fit
+from warpcert.methods.survivors import excluded, possible_windows
+from warpcert.originals.protocol import InverseBound, Originals
+from warpcert.smoothing.inner import Inner
+from warpcert.smoothing.joint import Classifier, add_noise, logits_of, votes
+from warpcert.smoothing.nested import guess, robust_votes
+from warpcert.threat import Threat
+from warpcert.transforms import Box, kernels
+from warpcert.version import __version__
+
+__all__ = ["ErrorTest", "Individual"]
+
+CENTRED = 0.1  # the share of α and of n that the vote at x' itself gets
+
+
+@final
+@dataclass(frozen=True)
+class ErrorTest:
+    """How E is found in a window: the largest but `rank` of `betas` errors, with ρ by order statistics; or merged: E is
+    fixed on a tenth as many β first, and of `betas` fresh ones only those within it may vote (no ρ, no α for it).
+    """
+
+    betas: int = 500
+    rank: int = 0
+    merged: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.betas:
+            raise ValueError(f"the rank must lie in 0 … betas − 1 = {self.betas - 1}; got {self.rank}")
+        if self.merged and self.rank:
+            raise ValueError(f"the merged test has no rank: leave it 0; got {self.rank}")
+
+
+@final
+class Individual:
+    """One certificate about an attacked picture and its unseen original."""
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        x_attacked: Tensor,
+        defence: Defence,
+        threat: Threat,
+        sampling: Sampling,
+        inverse: InverseBound,
+        test: ErrorTest,
+        inner: Inner | None,
+        model: str,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        x = check_fit(classifier, x_attacked, defence, threat)
+        if not all(defence.sigma_param):
+            raise ValueError("indiv needs parameter noise: set sigma_param > 0")
+        if inner is None and defence.sigma_noise == 0:
+            raise ValueError("indiv by joint sampling needs pixel noise to absorb the error: set sigma_noise > 0")
+        if sampling.two_class:
+            raise ValueError("indiv bounds one class against all others: leave two_class off")
+        kernels.interpolating(defence.interpolation)
+        self.start = time.perf_counter()
+        self.x = _read(x, threat) if threat.quantized else x
+        self.classifier, self.inner, self.model = classifier, inner, model
+        self.defence, self.threat, self.sampling = replace(defence, reference=None), threat, sampling
+        self.inverse, self.test, self.progress = inverse, test, progress
+        self.generator, self.seed = sampling.generator(x.device)
+        self.votes_first = threat.box.dim > 1 and inner is None and not test.merged
+        self.passes, self.analysis = 0, 0.0
+        self.ledger = stats.Ledger(sampling.alpha)
+        rest = (1 - CENTRED) * sampling.alpha
+        self.alpha_centred = self.ledger.spend("votes at x'", CENTRED * sampling.alpha)
+        self.alpha_error = 0.0
+        if not test.merged:
+            self.alpha_error = self.ledger.spend("error bound, once: in the window that holds γ", rest / 2)
+        self.alpha_votes = self.ledger.spend("votes, once: in the window that holds γ", rest - self.alpha_error)
+
+    def certify(self) -> Certificate:
+        """Originals, label, the vote at x', then each window until one fails."""
+        originals = self.inverse.survivors(self.x, self.threat)
+        self.analysis += originals.seconds
+        groups = possible_windows(originals, self.threat.box, self.sampling.windows)
+        n = self._samples(len(groups))
+        guessed = self._guess()
+        label = int(guessed.argmax())
+        made = self._blank(label, len(guessed), originals)
+        if not groups:
+            return self._finished(made, self._outside())
+        centred = self._vote(label, (0.0,) * self.threat.box.dim, int(CENTRED * self.sampling.n), self.alpha_centred)
+        made = replace(made, centred=centred)
+        if made.p_lower(centred) <= 0.5:
+            return self._finished(made, f"class {label} does not surely win at this picture itself")
+        for part, voted in self._voted(made, groups, n):
+            window = self._window(made, part, voted)
+            if window is None:
+                continue
+            worst = max(made.error.E, window.E)
+            made = replace(made, windows=(*made.windows, window), error=replace(made.error, E=worst))
+            if not made.vouches(window):
+                return self._finished(made, _why(made, window))
+        return self._finished(made, "" if made.windows else self._outside())
+
+    def _voted(self, made: Certificate, groups: list[tuple[Originals, Box]], n: int) -> list[tuple[Originals, Window]]:
+        """The windows, without E. With two parameters and joint sampling with their votes, those that forgive least
+        first: a window that cannot be certified is found before any error is analysed.
+        """
+        windows = [(part, Window(hull.center, 0, n, self.alpha_votes, cell=hull)) for part, hull in groups]
+        if not self.votes_first:
+            return windows
+        made_of = [
+            (part, replace(w, k=self._vote(made.label, tuple(-c for c in w.center), n, self.alpha_votes).k))
+            for part, w in windows
+        ]
+        return sorted(made_of, key=lambda each: made.kappa(each[1]) or 0.0)
+
+    def _window(self, made: Certificate, originals: Originals, voted: Window) -> Window | None:
+        """E and votes around −γ_j; None if every cell of the window turned out to be impossible.
+
+        If the votes came first, E is sharpened only until they are enough for it: whatever they were, E is at least
+        the largest of the true suprema.
+        """
+        hull = voted.cell
+        assert hull is not None
+        test, center, label, n = self.test, tuple(-c for c in hull.center), made.label, voted.n
+        first = max(1, test.betas // 10) if test.merged else test.betas
+        enough = self._enough(made.kappa(voted), hull) if self.votes_first else 0.0
+        V = self._errors(originals, hull, self.defence.draw_beta(first, self.generator, center), enough)
+        if V is None:
+            return None
+        E = float(V.sort(descending=True).values[test.rank])
+        if self.votes_first:
+            return replace(voted, E=E)
+        if not test.merged:
+            k = 0 if math.isinf(E) else self._vote(label, center, n, self.alpha_votes, E).k
+            return replace(voted, k=k, E=E)
+        beta = self.defence.draw_beta(test.betas, self.generator, center)
+        V = self._errors(originals, hull, beta)
+        if V is None:
+            return None
+        k = self._merged_votes(label, beta, V, 1.02 * E)
+        return Window(hull.center, k, test.betas, self.alpha_votes, cell=hull, E=1.02 * E)
+
+    def _enough(self, kappa: float | None, hull: Box) -> float:
+        """The error that κ forgives in a window: √(far² + E²/σ_δ²) < κ; inf if it forgives none, so that any bound will
+        do to say so.
+        """
+        ends = zip(hull.lower, hull.upper, self.defence.sigma_param, strict=True)
+        left = (kappa or 0.0) ** 2 - math.fsum(((hi - lo) / 2 / sigma) ** 2 for lo, hi, sigma in ends)
+        return self.defence.sigma_noise * math.sqrt(left) * (1 - 1e-6) if left > 0 else math.inf
+
+    def _errors(self, originals: Originals, hull: Box, beta: Tensor, enough: float = 0.0) -> Tensor | None:
+        """V [n]: for each cell k of the window d_k² + U_k²/σ_δ² ≤ d² + V²/σ_δ², with d_k and d the largest
+        ‖(γ−γ_j)/σ_γ‖ in the cell and in the hull and U_k the bound of the error: cells near the centre may err more.
+        Nested: V = max U_k. None if no cell is possible; a cell that is impossible for one β is so for all.
+        """
+        start = time.perf_counter()
+        U = self.inverse.errors(
+            self.x, originals, self.threat, self.defence, beta, enough=enough, progress=self.progress
+        )
+        self.analysis += time.perf_counter() - start
+        if bool(U.isnan().any()):
+            raise ValueError("the error analysis returned NaN")
+        left = ~U.isneginf().any(0)
+        if not bool(left.any()):
+            return None
+        U = U[:, left].double().clamp_min(0)
+        if self.inner is None:
+            center, corner, sigma = (
+                torch.tensor(v, dtype=torch.float64, device=U.device)
+                for v in (hull.center, hull.upper, self.defence.sigma_param)
+            )
+            ends = torch.stack((originals.low[left], originals.high[left]))
+            near = ((ends - center).abs().amax(0) / sigma).square().sum(1)
+            far = ((corner - center) / sigma).square().sum()
+            nearer = (far * (1 - 1e-9) - near * (1 + 1e-9)).clamp_min(0)
+            U = (U.square() - self.defence.sigma_noise**2 * nearer).clamp_min(0).sqrt() * (1 + 1e-12)
+        return U.amax(1)
+
+    @torch.no_grad()
+    def _merged_votes(self, label: int, beta: Tensor, V: Tensor, E: float) -> int:
+        """For how many β the label is answered and V ≤ E; nested: h is the label on the whole ball of radius V."""
+        k, size = 0, self.sampling.batch or 256
+        for b, v in zip(torch.split(beta, size), torch.split(V, size), strict=True):
+            views = self.defence.view(self.x, b)
+            if self.inner is not None:
+                good, used = self.inner.accepts(views, label, v, self.generator)
+            else:
+                noisy = add_noise(views, self.defence.sigma_noise, self.generator)
+                good, used = (logits_of(self.classifier, noisy).argmax(1) == label) & (v <= E), len(b)
+            k += int(good.sum())
+            self.passes += used
+        return k
+
+    def _vote(self, label: int, center: tuple[float, ...], n: int, alpha: float, E: float = 0.0) -> Window:
+        batch = self.sampling.batch
+        if self.inner is not None:
+            k, used = robust_votes(self.inner, self.defence, self.x, label, E, n, self.generator, center, batch)
+        else:
+            k, used = int(votes(self.classifier, self.defence, self.x, n, self.generator, center, batch)[label]), n
+        self.passes += used
+        return Window(center, k, n, alpha)
+
+    def _guess(self) -> Tensor:
+        s = self.sampling
+        self.passes += s.n0
+        if self.inner is not None:
+            return guess(self.inner, self.defence, self.x, s.n0, self.generator, s.batch)
+        return votes(self.classifier, self.defence, self.x, s.n0, self.generator, batch=s.batch)
+
+    def _samples(self, windows: int) -> int:
+        """Votes per window; a ValueError if unanimous ones could not certify: p = α^(1/n) > ½ + ρ is needed."""
+        test, s = self.test, self.sampling
+        rho = 0.0 if test.merged else stats.exceedance_bound(test.betas, self.alpha_error, test.rank)
+        if rho >= 0.5:
+            raise ValueError(f"{test.betas} β's can never bound ρ below ½ at rank {test.rank}; 500 is usual")
+        n = test.betas if test.merged else int((1 - CENTRED) * s.n) // max(1, windows)
+        needed = stats.samples_needed(0.5 + rho, self.alpha_votes)
+        centred = stats.samples_needed(0.5, self.alpha_centred)
+        if n < needed or int(CENTRED * s.n) < centred:
+            least = max(math.ceil(needed * max(1, windows) / (1 - CENTRED)), math.ceil(centred / CENTRED))
+            raise ValueError(
+                f"n = {s.n} is too small ever to certify {windows} window(s): at least n = {least} is needed"
+                + (f" and betas = {needed}" if test.merged else "")
+            )
+        return n
+
+    def _blank(self, label: int, classes: int, originals: Originals) -> Certificate:
+        drawn = (0, 0) if self.test.merged else (self.test.betas, self.test.rank)
+        return Certificate(
+            method="indiv",
+            form="indiv" if self.inner is None else "indiv-nested",
+            label=label,
+            threat=self.threat,
+            defence=self.defence,
+            error=ErrorBound(0.0, self.alpha_error, Kind.PROVED, self.inverse.name, *drawn, originals.examined),
+            windows=(),
+            alpha=self.sampling.alpha,
+            ledger=self.ledger.entries,
+            classes=classes,
+            alpha_inner=self.inner.alpha if self.inner else 0.0,
+            excluded=excluded(originals, self.threat.box),
+            seed=self.seed,
+            model=self.model,
+            version=__version__,
+        )
+
+    def _finished(self, c: Certificate, reason: str) -> Certificate:
+        done = replace(
+            c,
+            error=replace(c.error, seconds=self.analysis),
+            passes=self.passes,
+            seconds=time.perf_counter() - self.start,
+        )
+        return abstained(done, reason) if reason else done
+
+    def _outside(self) -> str:
+        t = self.threat.transform
+        return f"outside the threat model: no original leads here by a {t.noun} within {t.span(self.threat.box)}"
+
+
+def _read(x: Tensor, threat: Threat) -> Tensor:
+    """x' as the 8-bit values that it stands for; a ValueError if it has others."""
+    exact = threat.transform.quantize(x)
+    if bool(((x - exact).abs() > 1e-6).any()):
+        levels = round(1 / threat.transform.step)
+        raise ValueError(
+            f"the attacker of this threat hands over 8-bit pictures, values k/{levels}, but x' has others: "
+            "round it (threat.transform.quantize), or say quantized=False"
+        )
+    return exact
+
+
+def _why(c: Certificate, window: Window) -> str:
+    place = c.threat.transform.place(window.cell) if window.cell else ""
+    if math.isinf(window.E):
+        return f"the error analysis gave no finite bound for {place}"
+    p, ratio = c.p_lower(window), window.E / c.defence.sigma_noise if c.defence.sigma_noise else math.inf
+    return (
+        f"if it came from {place}, the votes for class {c.label} reach p ≥ {p:.4f}, too little for E/σ_δ = {ratio:.3g} "
+        f"and ρ = {c.error.rho:.3g}"
+    )

@@ -1,0 +1,150 @@
+"""A cover by margins: the plain classifier f∘P with a proved Lipschitz constant, one forward pass per window, no noise.
+
+Window j is certified iff the label leads by more than √2·L·E_j at the window's centre image z_j: every image that the
+attacker can hand over there is within E_j of z_j, so two of its logits differ from those at z_j by at most √2·L·E_j.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import final
+
+import torch
+from torch import Tensor
+
+from warpcert.certificates.certificate import Certificate, ErrorBound, Kind, Margins, Window
+from warpcert.classifier.defence import Defence
+from warpcert.methods.run import abstained
+from warpcert.numerics.region import outward
+from warpcert.smoothing.joint import Classifier, batch_size, logits_of
+from warpcert.threat import Threat
+from warpcert.transforms import Box
+from warpcert.version import __version__
+from warpcert.windows.cover import Windows, cover_windows, halved
+
+__all__ = ["MarginCover"]
+
+SHARE = 0.35  # of what the margin at γ = 0 can bear: the first windows are cut for such an E
+ROUNDS = 10  # of halving windows whose margin is positive but too small
+DIGITS = 3  # of the margins in a certificate
+
+
+@final
+class MarginCover:
+    """One certificate by margins; kind proved, no α."""
+
+    def __init__(
+        self, classifier: Classifier, x: Tensor, defence: Defence, threat: Threat, margins: Margins, rounded: bool
+    ) -> None:
+        if not (0 < margins.lipschitz < math.inf and margins.slack >= 0):
+            raise ValueError(f"margins need a positive Lipschitz constant and slack ≥ 0; got {margins}")
+        self.start = time.perf_counter()
+        self.classifier, self.x, self.threat, self.margins, self.rounded = classifier, x, threat, margins, rounded
+        self.defence = defence.without_parameter_noise(0.0)
+        self.passes = 0
+
+    def certify(self, max_windows: int, model: str) -> Certificate:
+        """From few wide windows to as many narrow ones as the margins ask for, up to max_windows in all."""
+        logits = self._logits(self.x[None])
+        label = int(logits.argmax())
+        lead = max(float(self._leads(logits, label)), 0.0)
+        target = max(SHARE * lead / self.margins.needed(1.0), 1e-3)
+        preprocess = self.defence.preprocess
+        todo = cover_windows(
+            self.x, self.threat, preprocess, target=target, rounded=self.rounded, max_windows=max_windows
+        )
+        done: list[Window] = []
+        cells, seconds, count, frontier = 0, 0.0, 0, math.inf
+        for round_ in range(ROUNDS + 1):
+            cells, seconds = cells + todo.cells, seconds + todo.seconds
+            margin, first = self._tested(todo, label), outward(self.threat.box, todo.lower, todo.upper)
+            good = margin > self.margins.needed(1.0) * todo.E
+            lost = ~good & ((margin <= 0) | (round_ == ROUNDS))
+            frontier = min(frontier, float(first[lost].min())) if bool(lost.any()) else frontier
+            again = (~good & ~lost & (first < frontier)).nonzero()[:, 0]
+            count += len(todo) + len(again)
+            if count > max_windows:  # what is left stays undecided
+                again = again[:0]
+            keep = torch.ones_like(good).index_fill_(0, again, False)
+            done += _rows(todo, margin, keep)
+            if not len(again):
+                break
+            todo = halved(todo, again, self.x, self.threat, preprocess)
+        error = ErrorBound(max(w.E for w in done), 0.0, Kind.PROVED, "cover", cells=cells, seconds=seconds)
+        return self._certificate(label, self._inside(done), error, logits.shape[1], model)
+
+    def _logits(self, z: Tensor) -> Tensor:
+        self.passes += len(z)
+        with torch.no_grad():
+            return logits_of(self.classifier, self.defence.preprocess(z.to(self.x.dtype)))
+
+    def _leads(self, logits: Tensor, label: int) -> Tensor:
+        """How far `label` leads [B], less the slack, rounded down to DIGITS digits; float64."""
+        z = logits.double()
+        others = z.clone()
+        others[:, label] = -math.inf
+        lead = z[:, label] - others.amax(1) - self.margins.slack * z.abs().amax(1).clamp_min(1)
+        scale = 10 ** (DIGITS - 1 - lead.abs().clamp_min(1e-6).log10().floor())
+        return (lead * scale - 1e-6).floor() / scale
+
+    def _tested(self, windows: Windows, label: int) -> Tensor:
+        size = batch_size(self.x, None)
+        chunks = [slice(start, start + size) for start in range(0, len(windows), size)]
+        leads = [self._leads(self._logits(windows.images(self.x, self.threat, c)), label) for c in chunks]
+        return torch.cat(leads).to(windows.E.device)
+
+    def _inside(self, done: list[Window]) -> tuple[Window, ...]:
+        """Sorted; without what lies farther out than a window that is not certified: no reach goes there."""
+        lost = [w for w in done if not w.margin > self.margins.needed(w.E)]
+        if lost:
+            ends = _windows(done)
+            at = {
+                id(w): t for w, t in zip(done, outward(self.threat.box, ends.lower, ends.upper).tolist(), strict=True)
+            }
+            frontier = min(at[id(w)] for w in lost)
+            done = [w for w in done if at[id(w)] <= frontier]
+        return tuple(sorted(done, key=lambda w: w.center))
+
+    def _certificate(
+        self, label: int, windows: tuple[Window, ...], error: ErrorBound, classes: int, model: str
+    ) -> Certificate:
+        certificate = Certificate(
+            method="cover",
+            form="margin",
+            label=label,
+            threat=self.threat,
+            defence=self.defence,
+            error=error,
+            windows=windows,
+            alpha=0.0,
+            ledger=(),
+            classes=classes,
+            margins=self.margins,
+            model=model,
+            version=__version__,
+            passes=self.passes,
+            seconds=time.perf_counter() - self.start,
+        )
+        if certificate.reach:
+            return certificate
+        worst = min(windows, key=lambda w: w.margin - self.margins.needed(w.E))
+        reason = (
+            f"next to γ = 0 class {label} leads by {worst.margin:.3g}, but {self.margins.needed(worst.E):.3g} is needed"
+        )
+        return abstained(certificate, reason)
+
+
+def _rows(windows: Windows, margin: Tensor, keep: Tensor) -> list[Window]:
+    columns = (windows.lower[keep], windows.upper[keep], windows.E[keep], margin[keep])
+    done = []
+    for lower, upper, E, lead in zip(*(c.tolist() for c in columns), strict=True):
+        box = Box(tuple(lower), tuple(upper))
+        done.append(Window(box.center, 0, 0, 0.0, cell=box, E=E, margin=lead))
+    return done
+
+
+def _windows(done: list[Window]) -> Windows:
+    boxes = [w.cell for w in done if w.cell]
+    lower, upper = (torch.tensor([getattr(b, end) for b in boxes], dtype=torch.float64) for end in ("lower", "upper"))
+    return Windows(lower, upper, torch.tensor([w.E for w in done], dtype=torch.float64), True, 0, 0.0)

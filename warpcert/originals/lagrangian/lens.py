@@ -1,0 +1,143 @@
+"""The defender's eye: P T_θ as matrices, and how much of an image passes through it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from scipy.sparse import csr_matrix
+from torch import Tensor
+
+from warpcert.classifier.defence import Defence
+from warpcert.originals.chords import corner_taps
+from warpcert.transforms import Preprocess, Rotation, SpatialTransform
+from warpcert.transforms.kernels import Kernel, kernel
+
+__all__ = ["Lens", "lens", "norm"]
+
+STRIDE = 0.07  # px between the nodes of θ
+ENTRY = 1e-13  # of the weights of T_θ in float64, source points off by 1e-14 px
+POWERS = 4  # squarings in `norm`
+CHUNK = 2**22  # window entries of `spread` at once
+
+
+def norm(m: Tensor) -> Tensor:
+    """Upper bounds [...] of the spectral norms of m [..., r, r]: ‖m‖₂² = ‖mmᵀ‖₂, four times, then ≤ ‖·‖_F; nearly
+    sharp.
+
+    Every power is scaled to ‖·‖_F = 1, so that ‖·‖₂² ≥ 1/r, and a product errs by less than r·u: by r²u of its norm,
+    of which all the roots together keep no more than r²u; four times that is added.
+    """
+    total, share = m.new_zeros(m.shape[:-2]), 1.0
+    for _ in range(POWERS):
+        size = torch.linalg.matrix_norm(m).clamp_min(1e-300)
+        total, share = total + share * size.log(), share / 2
+        m = m / size[..., None, None]
+        m = m @ m.mT
+    size = torch.linalg.matrix_norm(m).clamp_min(1e-300)
+    bound: Tensor = (total + share * size.log()).exp() * (1 + 1e-9 + 4 * m.shape[-1] ** 2 * 2.0**-53)
+    return bound
+
+
+@dataclass(frozen=True, eq=False)
+class Lens:
+    """P T_θ on images of height × width, v pixels inside the vignette.
+
+    blur [v,v] is P. It lets few directions through: with F the first r rows of factor [v,v], ‖P z‖² ≤ ‖F z‖² +
+    tail(r)·‖z‖². dims [v] is about what tail will be, falling.
+    """
+
+    transform: SpatialTransform
+    kernel: Kernel
+    height: int
+    width: int
+    mask: Tensor
+    blur: Tensor
+    factor: Tensor
+    dims: Tensor
+    preprocess: Preprocess
+
+    @property
+    def stride(self) -> float:
+        """The distance of nodes of θ: no pixel that is seen moves by more than STRIDE px from one to the next."""
+        if not isinstance(self.transform, Rotation):
+            return STRIDE
+        seen = self.mask.reshape(self.height, self.width).nonzero().to(self.blur)
+        center = seen.new_tensor([(self.height - 1) / 2, (self.width - 1) / 2])
+        return STRIDE / max(1.0, float((seen - center).norm(dim=1).max()))
+
+    def tail(self, rank: int) -> float:
+        return _tail(self.preprocess, self.height, self.width, self.blur.device, rank)
+
+    def passed(self, theta: Tensor, rank: int) -> Tensor:
+        """F T_θ [n,r,N] for θ [n,d]."""
+        factor = self.factor[:rank]
+        index, weight = corner_taps(self.transform, theta, self.height, self.width, self.kernel)
+        index, weight, size = index[:, self.mask], weight[:, self.mask], self.height * self.width
+        if index.is_cuda:
+            return factor @ weight.new_zeros(*index.shape[:2], size).scatter_add_(2, index, weight)
+        count, kept, taps = index.shape
+        start, wide = torch.arange(kept + 1).mul(taps).numpy(), factor.mT.contiguous().numpy()
+        out = weight.new_empty(count, rank, size)
+        for i in range(count):
+            sparse = csr_matrix((weight[i].flatten().numpy(), index[i].flatten().numpy(), start), (kept, size))
+            out[i] = torch.from_numpy(sparse.T @ wide).mT
+        return out
+
+    def spread(self, theta: Tensor, coefficient: Tensor) -> Tensor:
+        """Δ [N] with ‖R e‖² ≤ Σ Δ_j e_j² for every e and each of the n matrices R = Σ_l coefficient_l T_θl, rows inside
+        the vignette; θ [n,l,d], coefficient [n,l].
+
+        ‖Re‖² ≤ Σ_p (Σ_j |R_pj|)(Σ_j |R_pj| e_j²) by Cauchy–Schwarz: Δ_j = Σ_p |R_pj| Σ_i |R_pi|, the largest over the
+        n. The entries of a row lie in a small window, where the T_θl are added before the absolute values.
+        """
+        room = max(1, CHUNK // (coefficient.shape[1] * int(self.mask.sum()) * 4 * (self.kernel.reach + 1) ** 2))
+        parts = zip(torch.split(theta, room), torch.split(coefficient, room), strict=True)
+        return torch.stack([self._spread(a, b) for a, b in parts]).amax(0)
+
+    def _spread(self, theta: Tensor, coefficient: Tensor) -> Tensor:
+        count, terms = coefficient.shape
+        points = self.transform.coordinates(theta.flatten(0, 1), self.height, self.width)
+        place, weight = [], []
+        for s, side in zip(points, (self.height, self.width), strict=True):
+            u = s.flatten(1)[:, self.mask].reshape(count, terms, -1) + (side - 1) / 2  # [n,l,v]
+            first = (u.amin(1) - 1e-9).floor() + 1 - self.kernel.reach
+            last = (u.amax(1) + 1e-9).floor() + self.kernel.reach
+            at = first[..., None] + torch.arange(int((last - first).max()) + 1, device=u.device)  # [n,v,S]
+            inside = (at >= 0) & (at < side)
+            place.append(at.clamp(0, side - 1).long())
+            weight.append(self.kernel.value(u[..., None] - at[:, None]) * inside[:, None])  # [n,l,v,S]
+        rows, columns = (w.permute(0, 2, 3, 1) for w in weight)
+        entries = ((rows * coefficient[:, None, None]) @ columns.mT).abs() + ENTRY * coefficient.abs().sum(1).max()
+        index = place[0][..., None] * self.width + place[1][..., None, :]
+        share = (entries * entries.sum((2, 3), keepdim=True)).flatten(1)
+        return share.new_zeros(count, self.height * self.width).scatter_add_(1, index.flatten(1), share).amax(0)
+
+
+def lens(defence: Defence, height: int, width: int, device: torch.device) -> Lens:
+    """The `Lens` of this defence."""
+    transform, p = defence.transform, defence.preprocess
+    assert isinstance(transform, SpatialTransform)
+    mask, blur, factor, dims = _low_pass(p, height, width, device)
+    return Lens(transform, kernel(defence.interpolation), height, width, mask, blur, factor, dims, p)
+
+
+@lru_cache(maxsize=8)
+def _low_pass(p: Preprocess, height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """mask, P, its eigenvectors times eigenvalues in falling order as rows, and the squares of the eigenvalues."""
+    mask = p.mask(height, width).flatten()
+    blur = p.matrix(height, width)[mask][:, mask]
+    value, vector = torch.linalg.eigh(blur @ blur)
+    value, vector = value.flip(0).clamp_min(0), vector.flip(1)
+    factor = (vector * value.sqrt()).mT.contiguous()
+    return mask.to(device), blur.to(device), factor.to(device), value.to(device)
+
+
+@lru_cache(maxsize=64)
+def _tail(p: Preprocess, height: int, width: int, device: torch.device, rank: int) -> float:
+    """≥ ‖P² − FᵀF‖₂, computed for the F at hand, with 1e-12 for the rounding of both products: nobody relies on F being
+    made of eigenvectors.
+    """
+    _, blur, factor, _ = _low_pass(p, height, width, device)
+    return float(norm(blur @ blur - factor[:rank].mT @ factor[:rank])) + 1e-12

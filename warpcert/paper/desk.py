@@ -1,0 +1,96 @@
+"""What an experiment finds on its desk: data and models by name, or a sentence that says what is missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from warpcert.classifier.defence import Defence
+from warpcert.learn import data, models
+from warpcert.learn.zoo import FOLDER_VARIABLE
+
+__all__ = ["FILES", "Desk", "Missing", "Model"]
+
+FILES = {"gtsrb": "gtsrb32.npz", "speech": "speech10.npz", "imagenet": "imagenet200.zip"}
+
+
+class Missing(ValueError):
+    """A row cannot be measured: its data or its model is not there. The text goes on after "needs"."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A trained classifier with the defence that it was trained for."""
+
+    name: str
+    classifier: nn.Module
+    fingerprint: str
+    defence: Defence
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Desk:
+    """Where an experiment writes, how thorough it is, and where it looks for data and models.
+
+    files  paths of the datasets that have no standard layout, by name (gtsrb, speech, imagenet); one that is not given
+           is looked for in the data folder under its usual file name
+    """
+
+    out: Path
+    quick: bool
+    device: torch.device
+    data_root: Path | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    def dataset(self, name: str, split: str = "test") -> data.Dataset:
+        """The dataset in a fixed random order (mnist500 is the first part of such an order of MNIST's test set)."""
+        if name in FILES:
+            return data.load(self.file(name), split).shuffled()
+        try:
+            found = data.load(name, split, self.data_root)
+        except ValueError:
+            raise Missing(f"the {name} data: give the folder that has them with --data-root") from None
+        return found if name == "mnist500" else found.shuffled()
+
+    def file(self, name: str) -> Path:
+        """The path of a dataset that is one file."""
+        root = self.data_root or data.default_root()
+        path = self.files.get(name) or (root / FILES[name] if root else None)
+        if path is None or not path.exists():
+            where = f"; {path} is not there" if path else ""
+            raise Missing(f"the {name} data: give its path with --{name}{where}")
+        return path
+
+    def model(self, *names: str) -> Model:
+        """The first of these models that is there: embedded in the package, or recipes/NAME/model.safetensors."""
+        for name in names:
+            if (path := weights(name)) is not None:
+                network, _, extra = models.load_weights(path)
+                if "defence" not in extra:
+                    raise ValueError(f"{path} carries no defence: train it with `warpcert train`")
+                defence = Defence.from_dict(extra["defence"])
+                return Model(name, network.to(self.device), models.fingerprint(network), defence)
+        wanted = " or ".join(names)
+        raise Missing(f"the model {wanted}: train it with `warpcert train recipes/{names[0]}/recipe.toml`")
+
+    def image(self, dataset: data.Dataset, index: int) -> Tensor:
+        return dataset.image(index).to(self.device)
+
+
+def weights(name: str) -> Path | None:
+    """The weight file of that name, if there is one: in the package, in the zoo's folder (or ./recipes), or in recipes
+    beside the package.
+    """
+    zoo = Path(os.environ.get(FOLDER_VARIABLE) or "recipes")
+    with resources.as_file(resources.files("warpcert")) as package:
+        places = (folder / name / "model.safetensors" for folder in (zoo, package.parent / "recipes"))
+        return next((p for p in (package / "assets" / f"{name}.safetensors", *places) if p.is_file()), None)

@@ -1,0 +1,170 @@
+"""Results that survive a crash: one folder per run, one sealed JSON line per image, appended and never rewritten.
+
+A finished folder may be kept packed (certificates.jsonl.gz): it can be read and checked, not appended to.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, final
+
+from warpcert.certificates.certificate import Certificate
+from warpcert.runs.settings import differences
+from warpcert.certificates.sealed import seal, unseal
+
+__all__ = ["Store", "missing", "pack", "read_config", "read_records", "verify"]
+
+CONFIG = "config.json"
+CERTIFICATES = "certificates.jsonl"
+PACKED = CERTIFICATES + ".gz"
+
+
+@final
+class Store:
+    """A run folder, opened for appending by one process at a time.
+
+    A record is on disk (fsync) when `append` returns. A torn last line, as a kill leaves it, is cut off on opening,
+    so its image is done again. A folder that holds other settings is refused; how many images are asked for is none of
+    them: `indices` [start, stop] grows with the run.
+    """
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        config = json.loads(json.dumps(config))
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / PACKED).exists():
+            raise ValueError(f"{folder} holds a finished run ({PACKED}); choose another folder")
+        self._file = (folder / CERTIFICATES).open("ab")
+        try:
+            self._claim(folder, config)
+            self.records = list(read_records(folder))
+        except BaseException:
+            self._file.close()
+            raise
+        self.done = {record["index"] for record in self.records}
+
+    def _claim(self, folder: Path, config: dict[str, Any]) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder} is in use by another run; wait for it or choose another folder") from None
+        path = folder / CONFIG
+        started = (folder / CERTIFICATES).read_bytes().count(b"\n") > 0
+        if path.exists() and started:
+            present = read_config(folder)
+            if found := differences(present, config):
+                raise ValueError(
+                    f"{folder} holds a run with other settings: {'; '.join(found)}. "
+                    "Go on with those, or choose another folder"
+                )
+            if "indices" in config:
+                config["indices"][1] = max(config["indices"][1], present["indices"][1])
+        elif started:
+            raise ValueError(f"{folder} holds {CERTIFICATES} without {CONFIG}; choose another folder")
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(config, indent=1, sort_keys=True))
+        os.replace(temporary, path)
+        _cut_torn_line(folder / CERTIFICATES)
+
+    def append(self, index: int, true_label: int, certificate: Certificate, **more: Any) -> dict[str, Any]:
+        """Writes one record and returns it; `more` is kept beside the certificate."""
+        if index in self.done:
+            raise ValueError(f"image {index} is in the folder already")
+        record = seal({"index": index, "true_label": true_label, "certificate": certificate.to_dict(), **more})
+        self._file.write(json.dumps(record).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.done.add(index)
+        self.records.append(record)
+        return record
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+
+def _cut_torn_line(path: Path) -> None:
+    data = path.read_bytes()
+    end = data.rfind(b"\n") + 1
+    if end < len(data):
+        os.truncate(path, end)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a run folder."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise ValueError(f"{folder} is not a run folder: it has no {CONFIG}")
+    try:
+        config = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} must hold an object")
+    return config
+
+
+def read_records(folder: Path) -> Iterator[dict[str, Any]]:
+    """The complete records of a run folder, in the order they were written; a torn last line is passed over."""
+    path = folder / (PACKED if (folder / PACKED).is_file() else CERTIFICATES)
+    if not path.is_file():
+        raise ValueError(f"{folder} is not a run folder: it has no {CERTIFICATES}")
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.name == PACKED else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be unpacked ({error}); copy it again") from None
+    for number, line in enumerate(raw.split(b"\n")[:-1], 1):
+        try:
+            record = json.loads(line)
+            if not {"index", "true_label", "certificate", "digest"} <= record.keys():
+                raise ValueError("fields are missing")
+        except (ValueError, AttributeError) as error:
+            raise ValueError(f"{path}, line {number} is not a record: {error}") from None
+        yield record
+
+
+def pack(run: Path, folder: Path) -> None:
+    """Keeps a run's configuration and certificates, by index and compressed, in another folder."""
+    records = sorted(read_records(run), key=lambda record: int(record["index"]))
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PACKED).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    (folder / CONFIG).write_bytes((run / CONFIG).read_bytes())
+
+
+def verify(folder: Path) -> list[str]:
+    """What is wrong with a run folder; the arithmetic of every certificate is redone from its counts."""
+    problems: list[str] = []
+    seen: set[int] = set()
+    config = read_config(folder)
+    for number, record in enumerate(read_records(folder), 1):
+        try:
+            unseal(record)
+            Certificate.from_dict(record["certificate"])
+            if record["index"] in seen:
+                raise ValueError(f"image {record['index']} appears twice")
+            for name in ("threat", "model", "method"):
+                if name in config and config[name] != record["certificate"][name]:
+                    raise ValueError(f"its {name} is not that of {CONFIG}")
+        except (ValueError, TypeError, KeyError) as error:
+            problems.append(f"line {number} (image {record['index']}): {error}")
+        seen.add(record["index"])
+    lacking = missing(config, seen)
+    if lacking:
+        problems.append(
+            f"{len(lacking)} images of the run are missing, first image {lacking[0]} (not finished, or removed)"
+        )
+    return problems
+
+
+def missing(config: dict[str, Any], done: Iterable[int]) -> list[int]:
+    """The images of a run that are not among those done, in order."""
+    return sorted(set(range(*config["indices"])) - set(done)) if "indices" in config else []

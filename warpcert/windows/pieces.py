@@ -1,0 +1,264 @@
+"""How far whatever the attacker can hand over with γ in a window is from the window's centre image.
+
+A window is cut into pieces. On a piece, T_γ x is a combination of its values at the corners of the piece, with weights
+that are affine in each parameter, up to a remainder per pixel:
+
+  rotation, scaling      two ends, and the remainder of a chord (`chord_remainder`);
+  translation            four corners; between grid lines a bilinear interpolant is exactly such a combination, and a
+                         bicubic one up to (w_y²/8)·sup|f_yy| + (w_x²/8)·sup|f_xx|: a chord along y, then one along x;
+  brightness, contrast   two ends, exactly: x + γ and x·e^γ move along a straight line.
+
+What the attacker computes may differ from T_γ x by the rounding of his float32 coordinates, times the slope of the
+interpolant around the source point, and of his float32 sums: both join the remainder. Rounding to levels is monotone,
+so q(T_γ x) lies between the rounded (smallest corner − remainder) and the rounded (largest corner + remainder).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import max_pool2d
+
+from warpcert.errors.curve.path import Tables, chord_remainder, tables
+from warpcert.errors.float32 import UNIT, coordinate_error, value_error
+from warpcert.threat import Threat
+from warpcert.transforms import PointwiseTransform, Preprocess, Rotation, Scaling, SpatialTransform, Translation
+from warpcert.transforms.kernels import Kernel, kernel
+
+__all__ = ["Scene", "center_images", "distances"]
+
+SLACK = 1e-11  # of float64 evaluations of T_γ x, here or on another device
+FLOAT_SLACK = 1e-9  # relative and absolute, of float64 sums
+GRADED = (0, 0.04, 0.18, 0.5, 0.82, 0.96, 1)
+MOTION = 0.5  # pixels that the fastest pixel may move in a window: `steepness` looks one pixel around its middle
+
+
+@final
+@dataclass(frozen=True)
+class Scene:
+    """One image x [C,H,W] (float64, in [0,1]) under a threat and P; `rounded` says which centre images are meant."""
+
+    x: Tensor
+    threat: Threat
+    preprocess: Preprocess
+    rounded: bool
+
+    @property
+    def kernel(self) -> Kernel:
+        return kernel(self.threat.interpolation)
+
+    @property
+    def levels(self) -> bool:
+        """Whether centre images are made of levels; for an attacker who does not round they never are."""
+        return self.rounded and self.threat.quantized
+
+    @property
+    def widest(self) -> float:
+        """The widest window of one parameter: no pixel moves by more than MOTION."""
+        transform, radius = self.threat.transform, math.hypot(*self.x.shape[1:]) / 2
+        if isinstance(transform, Scaling):
+            radius *= math.exp(-self.threat.box.lower[0])
+        return MOTION / radius if isinstance(transform, Rotation | Scaling) else math.inf
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Where a window is cut along each axis.
+
+        An unrounded bilinear translation needs no cut. Rounding loses sight of how the signs of pixels go together
+        within a piece, which matters where values mix (under P, or with two parameters) and only far from the centre
+        image: there the pieces are short. Otherwise cuts only shorten chords.
+        """
+        translation = isinstance(self.threat.transform, Translation)
+        if self.threat.quantized:
+            return GRADED if translation or not self.preprocess.is_identity else (0, 0.5, 1)
+        return (0, 1) if translation else (0, 0.25, 0.5, 0.75, 1)
+
+    @cached_property
+    def tables(self) -> Tables:
+        return tables(self.x, self.kernel)
+
+    @cached_property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Centred coordinates (y, x) [H·W] of the pixels."""
+        height, width = self.x.shape[1:]
+        y, x = (torch.arange(n).to(self.x) - (n - 1) / 2 for n in (height, width))
+        return y.repeat_interleave(width), x.repeat(height)
+
+    @cached_property
+    def steepness(self) -> Tensor:
+        """A bound [R,C] of |f_y| + |f_x| on region R and on the eight around it."""
+        t = self.tables
+        steep = (t.slopes[:, 0] + t.slopes[:, 1]).T.reshape(-1, t.height + 2 * t.ring - 1, t.width + 2 * t.ring - 1)
+        return max_pool2d(steep, 3, stride=1, padding=1).flatten(1).T.contiguous()
+
+    @cached_property
+    def arithmetic(self) -> tuple[Tensor, Tensor]:
+        """(coordinates, values) [H,W]: float32 errors of the attacker's source points, and of all else he computes.
+
+        The second is `value_error` less its share of the coordinates; 4u more hold the rounding of x and of 255·z.
+        """
+        transform, k, (height, width) = self.threat.transform, self.kernel, self.x.shape[1:]
+        extent = max(map(abs, (*self.threat.box.lower, *self.threat.box.upper)))
+        total = value_error(transform, k, height, width, extent) + 4 * UNIT
+        if not isinstance(transform, SpatialTransform):
+            return torch.zeros_like(total).to(self.x), total.to(self.x)
+        assert k.gradient is not None  # value_error refuses kernels that jump
+        coordinates = coordinate_error(transform, height, width, extent)
+        return coordinates.to(self.x), (total - 2 * k.gradient * coordinates).to(self.x)
+
+    @cached_property
+    def float_slack(self) -> float:
+        """‖P z‖₂ in float32 against exact, for two images rounded to float32: P is two products with banded matrices.
+
+        Per pixel 2u for the image and 2(blur_size + 2)u for P (rounded entries, sums of blur_size terms, twice), times
+        the largest value.
+        """
+        transform, top = self.threat.transform, 1 + self.kernel.overshoot
+        if isinstance(transform, PointwiseTransform) and not self.threat.quantized:
+            ends = self.x.new_tensor([self.threat.box.lower, self.threat.box.upper])
+            top = max(1.0, float(transform(self.x, ends).abs().max()))
+        pixels = self.x.shape[0] * int(self.preprocess.mask(*self.x.shape[1:]).sum())
+        return 2 * (2 + 2 * (self.preprocess.blur_size + 2)) * UNIT * top * math.sqrt(pixels) * 1.01
+
+
+def _images(scene: Scene, gamma: Tensor) -> Tensor:
+    """T_γ x: [..., d] → [..., C, H, W]."""
+    moved = scene.threat.transform(scene.x, gamma.reshape(-1, gamma.shape[-1]), scene.threat.interpolation)
+    return moved.reshape(*gamma.shape[:-1], *scene.x.shape)
+
+
+def _nodes(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
+    """The ends of the pieces of [lower, upper] [J,d]: [J, S+1, d], both outer ends exact."""
+    share = lower.new_tensor(scene.shares)[:, None]
+    nodes = lower[:, None] + (upper - lower)[:, None] * share
+    nodes[:, -1] = upper
+    return nodes
+
+
+def _regions(scene: Scene, gamma: Tensor) -> Tensor:
+    """Flat indices [J, H·W] of the regions that hold the source points of γ [J,d]."""
+    transform, t, (places_y, places_x) = scene.threat.transform, scene.tables, scene.places
+    assert isinstance(transform, SpatialTransform)
+    y, x = transform.source([g[:, None] for g in gamma.unbind(1)], places_y, places_x)
+    return t.index((y + (t.height - 1) / 2).floor().long(), (x + (t.width - 1) / 2).floor().long())
+
+
+def _doubt(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
+    """A bound [J or 1, C, H, W] of |what is computed, by the attacker or here, − T_γ x| in the window, before q."""
+    coordinates, values = scene.arithmetic
+    doubt = (values + SLACK).expand(1, *scene.x.shape)
+    if isinstance(scene.threat.transform, SpatialTransform):
+        steep = scene.steepness[_regions(scene, (lower + upper) / 2)]  # [J, H·W, C]
+        doubt = doubt + coordinates * steep.movedim(-1, 1).reshape(-1, *scene.x.shape)
+    return doubt
+
+
+def _remainder(scene: Scene, nodes: Tensor) -> Tensor:
+    """How far T_γ x can be from the combination of corners on each piece: [J,S,C,H,W], or [C,H,W] for all of them."""
+    transform, shape = scene.threat.transform, scene.x.shape
+    if isinstance(transform, Rotation | Scaling):
+        low, high = nodes[:, :-1, 0], nodes[:, 1:, 0]
+        rest = chord_remainder(scene.tables, transform, low.flatten(), high.flatten(), *scene.places)
+        return rest.reshape(*low.shape, *shape)
+    if isinstance(transform, Translation) and scene.tables.slopes.shape[1] > 3:  # else f_yy = f_xx = 0
+        square = nodes.diff(dim=1).square()[..., None, None] / 8
+        right, down = square[:, :, None, 0], square[:, None, :, 1]  # [J,a,1,1,1] and [J,1,b,1,1]
+        curved = scene.tables.slopes[_regions(scene, (nodes[:, 0] + nodes[:, -1]) / 2)]  # [J, H·W, 5, C]
+        f_yy, f_xx = (curved[:, None, None, :, i] for i in (3, 4))
+        bent: Tensor = right * f_xx + down * f_yy  # [J,a,b,H·W,C]
+        return bent.movedim(-1, -2).flatten(1, 2).reshape(len(nodes), -1, *shape)
+    return torch.zeros_like(scene.x)
+
+
+def _pieces(scene: Scene, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """corner [J,S,K,C,H,W] and radius [J,S,C,H,W]: on piece s of window j, what is computed before q is a combination
+    of the K corners, affine in each parameter, ± radius.
+    """
+    nodes = _nodes(scene, lower, upper)
+    count = nodes.shape[1] - 1
+    if lower.shape[1] == 1:
+        value = _images(scene, nodes)
+        corner = torch.stack((value[:, :-1], value[:, 1:]), 2)
+    else:
+        right, down = (n.expand(-1, count + 1, count + 1) for n in (nodes[:, :, None, 0], nodes[:, None, :, 1]))
+        value = _images(scene, torch.stack((right, down), -1))
+        corner = torch.stack([value[:, a : count + a, b : count + b] for a in (0, 1) for b in (0, 1)], 3).flatten(1, 2)
+    radius = _remainder(scene, nodes) + _doubt(scene, lower, upper)[:, None]
+    return corner, radius.expand(len(lower), corner.shape[1], *scene.x.shape)
+
+
+def _anchors(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
+    """What a centre image is made of [J,K,C,H,W]: T at the middle of the window, or at its 2^d corners for levels."""
+    if not scene.levels:
+        return _images(scene, (lower + upper) / 2).unsqueeze(1)
+    dim = lower.shape[1]
+    top = torch.cartesian_prod(*[torch.arange(2, device=lower.device)] * dim).reshape(-1, dim) > 0
+    return _images(scene, torch.where(top, upper[:, None], lower[:, None]))
+
+
+def _middle(scene: Scene, anchors: Tensor) -> Tensor:
+    """Centre images [J,C,H,W]: T at the middle, or halfway between the smallest and the largest level at the corners.
+
+    An image that crosses N levels one after the other stays within √N/2 of that middle, in steps of 1/255. No centre
+    does better: it is half of the distance between the ends. From q(T) at the middle it goes as far as √(N/2).
+    """
+    if scene.levels:
+        anchors = scene.threat.transform.quantize(anchors)
+    return (anchors.amin(1) + anchors.amax(1)) / 2
+
+
+def center_images(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
+    """The centre images z_j [J,C,H,W] of windows [J,d], float64."""
+    return _middle(scene, _anchors(scene, lower, upper))
+
+
+def _farthest(preprocess: Preprocess, corner: Tensor, radius: Tensor) -> Tensor:
+    """sup ‖P v‖₂ [J] over all v = combination of the corners [J,S,K,C,H,W] ± radius [J,S,C,H,W].
+
+    A norm is convex and the combination affine in each parameter: a corner decides. There, as P is symmetric with
+    entries ≥ 0, ‖P(c + r)‖² ≤ ‖P c‖² + 2⟨|P P c|, |r|⟩ + ‖P |r|‖². Without P that is ‖|c| + |r|‖², which is attained.
+    """
+    if preprocess.is_identity:
+        return (corner.abs() + radius.unsqueeze(2)).square().flatten(3).sum(-1).amax((1, 2)).sqrt()
+    seen = preprocess(corner)
+    cross = (preprocess(seen).abs() * radius.unsqueeze(2)).flatten(3).sum(-1)
+    spread = preprocess(radius).square().flatten(2).sum(-1).unsqueeze(2)
+    return (seen.square().flatten(3).sum(-1) + 2 * cross + spread).amax((1, 2)).sqrt()
+
+
+def _distance(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
+    """`distances` of a few windows, less the slack.
+
+    z_j may come out one level higher or lower on another device where a corner is within SLACK of a threshold.
+    """
+    anchors = _anchors(scene, lower, upper)
+    low, high = (_middle(scene, anchors + shift)[:, None] for shift in (-SLACK, SLACK))
+    center, play = (low + high) / 2, (high - low) / 2 + SLACK
+    corner, radius = _pieces(scene, lower, upper)
+    if scene.threat.quantized:
+        q = scene.threat.transform.quantize
+        below, above = q(corner.amin(2) - radius), q(corner.amax(2) + radius)
+        corner, radius = ((below + above) / 2).unsqueeze(2), (above - below) / 2
+    return _farthest(scene.preprocess, corner - center.unsqueeze(2), radius + play)
+
+
+def distances(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
+    """E [J] ≥ ‖P x' − P z_j‖₂ for all x' that the attacker can hand over with γ in window j [J,d], P exact or float32.
+
+    Windows of one parameter are at most `Scene.widest`; windows of translations have no integer inside.
+    """
+    if lower.shape[1] == 1 and bool((upper - lower > 1.001 * scene.widest).any()):
+        raise ValueError(f"a window is too wide: some pixel moves by more than {MOTION} pixels")
+    line = lower.floor() + 1
+    if lower.shape[1] > 1 and bool(((lower < line) & (line < upper)).any()):
+        raise ValueError("a window of translations has an integer inside: cut it there")
+    elements = 40 * scene.x.numel() * (len(scene.shares) - 1) ** lower.shape[1]
+    room = max(1, (2**27 if scene.x.is_cuda else 2**22) // elements)
+    parts = range(0, len(lower), room)
+    bound = torch.cat([_distance(scene, lower[i : i + room], upper[i : i + room]) for i in parts])
+    return bound * (1 + FLOAT_SLACK) + FLOAT_SLACK + scene.float_slack
