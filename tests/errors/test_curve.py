@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import curve_plain
 import pytest
 import torch
 from torch import Tensor
@@ -18,7 +19,6 @@ from warpcert.errors.curve import bound as curve
 from warpcert.errors.curve import cells as curve_cells
 from warpcert.errors.curve import direction as curve_direction
 from warpcert.errors.curve import path as curve_path
-from warpcert.errors.curve import plain as curve_plain
 from warpcert.errors.curve import rounding as curve_rounding
 from warpcert.errors.curve.bound import curve_bound, inference_slack
 from warpcert.errors.curve.model import Model, absolute_norm, model, operator_norm

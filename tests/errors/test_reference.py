@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import curve_plain
 import pytest
 import torch
 from torch import Tensor
@@ -16,7 +17,6 @@ from warpcert.classifier.defence import Defence
 from warpcert.errors.base import interpolation_error
 from warpcert.errors.boxes import boxes_bound
 from warpcert.errors.calibration import Calibration
-from warpcert.errors.curve import plain as curve_plain
 from warpcert.errors.curve.bound import curve_bound
 from warpcert.errors.float32 import arithmetic_error
 from warpcert.errors.proved import Curve

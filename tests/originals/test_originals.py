@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from warpcert.bounds import originals as module
 
 from warpcert.classifier.defence import Defence
+from warpcert.originals import protocol as module
 from warpcert.originals.protocol import IntervalInverse, InverseBound, Originals
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
