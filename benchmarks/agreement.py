@@ -20,13 +20,13 @@ from typing import Any, final
 import torch
 
 from warpcert import statistics as stats
+from warpcert.classifier.voting import votes
 from warpcert.learn import data
 from warpcert.learn.foreign import open_model
 from warpcert.runs import summary as report
 from warpcert.runs.job import device_of
 from warpcert.runs.runner import seed_for
 from warpcert.runs.store import read_config, read_records
-from warpcert.smoothing.joint import votes
 
 DOUBT = 1e-6  # a vote share above ½ is beyond doubt if its lower bound at this α is
 

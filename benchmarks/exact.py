@@ -21,7 +21,7 @@ from warpcert.exhaustive.crossings import find_crossings
 from warpcert.exhaustive.enumeration import images, plan
 from warpcert.exhaustive.verify import Verdict, verify
 from warpcert.learn.data import Dataset, load
-from warpcert.learn.models import ModelConfig, build, channels_last, fused
+from warpcert.networks.resnet import ModelConfig, build, channels_last, fused
 from warpcert.threat import Threat
 
 CASES = (

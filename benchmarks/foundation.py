@@ -16,8 +16,9 @@ from torch.nn.functional import affine_grid, grid_sample
 import warpcert as wc
 from warpcert import statistics as stats
 from warpcert.app.cli.options import EMBEDDED
-from warpcert.learn import data, models, zoo
-from warpcert.smoothing.joint import add_noise
+from warpcert.classifier.voting import add_noise
+from warpcert.learn import data, zoo
+from warpcert.networks import resnet as models
 from warpcert.statistics import radius
 
 
@@ -106,7 +107,7 @@ def memory() -> dict[str, float]:
     """Peak memory above the loaded model at n = 100 000 on a 3×32×32 image, in a process of its own."""
     code = (
         "import torch, warpcert as wc\n"
-        "from warpcert.learn.models import ModelConfig, build, channels_last, fused\n"
+        "from warpcert.networks.resnet import ModelConfig, build, channels_last, fused\n"
         "f = channels_last(fused(build(ModelConfig((3, 32, 32), 10, width=32))))\n"
         "x = torch.rand(3, 32, 32)\n"
         "d, t = wc.Defence.surface('rotation', 10, noise=0.25), wc.Threat.surface('rotation', 10)\n"

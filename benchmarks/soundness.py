@@ -29,12 +29,12 @@ from torch.nn.functional import avg_pool2d, interpolate
 from warpcert import methods
 from warpcert.certificates.certificate import ABSTAIN, Certificate
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.voting import predict
 from warpcert.errors.base import interpolation_error
 from warpcert.errors.curve.bound import curve_bound
 from warpcert.errors.proved import Curve
 from warpcert.learn import data
 from warpcert.methods.run import Sampling
-from warpcert.smoothing.joint import predict
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Preprocess
 from warpcert.windows.cover import Windows, cover_windows

@@ -28,12 +28,13 @@ from benchmarks.soundness import PREPROCESS, SIGMA, Row, parser_of, pictures, ru
 from warpcert import methods
 from warpcert.certificates.certificate import ABSTAIN
 from warpcert.classifier.defence import Defence
-from warpcert.learn import data, models
+from warpcert.classifier.voting import predict
+from warpcert.learn import data
 from warpcert.methods.run import Sampling
+from warpcert.networks import resnet as models
 from warpcert.originals.functional import Functional
 from warpcert.originals.lagrangian.inverse import Lagrangian
 from warpcert.originals.protocol import IntervalInverse, InverseBound, Originals
-from warpcert.smoothing.joint import predict
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess, SpatialTransform
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from warpcert.learn.models import load_weights
 from warpcert.learn.zoo import MANIFEST, listing_of
+from warpcert.networks.resnet import load_weights
 from warpcert.runs import summary as report
 from warpcert.runs.store import PACKED, pack, read_config, read_records, verify
 from warpcert.transforms import get

@@ -10,7 +10,8 @@ from importlib import resources
 from typing import Any, ClassVar, final
 
 import warpcert as wc
-from warpcert.learn import data, models
+from warpcert.learn import data
+from warpcert.networks import resnet as models
 from warpcert.transforms import TRANSFORMS, SpatialTransform
 
 

@@ -13,7 +13,8 @@ import torch
 
 import warpcert as wc
 from warpcert.app.cli import main as warpcert
-from warpcert.learn import data, models
+from warpcert.learn import data
+from warpcert.networks import resnet as models
 
 GAMMA = 1  # the attacker turns by up to ±1°
 CALIBRATE = "bound --data mnist500 --start 100 --count 20 --E 0.17 --rho 0.03 --alpha 0.05"

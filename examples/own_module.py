@@ -11,7 +11,8 @@ from importlib import resources
 from torch import Tensor, nn
 
 import warpcert as wc
-from warpcert.learn import data, models
+from warpcert.learn import data
+from warpcert.networks import resnet as models
 
 MEAN, STD = 0.1307, 0.3081  # what the module's image processor subtracts and divides by
 

@@ -22,7 +22,7 @@ from warpcert.app.serve.limits import Limits
 from warpcert.app.serve.routes import build
 from warpcert.app.serve.served import Served
 from warpcert.app.serve.server import Server
-from warpcert.learn import models
+from warpcert.networks import resnet as models
 
 SHAPE = (1, 12, 12)
 DEFENCE = wc.Defence.surface("rotation", 20, noise=0.2)

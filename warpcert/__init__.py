@@ -5,7 +5,11 @@ from __future__ import annotations
 from warpcert.attacks import Attack, gradient, grid, worst_of_k
 from warpcert.certificates.certificate import ABSTAIN, Certificate, ErrorBound, Kind
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.early import predict_early
+from warpcert.classifier.inner import GaussianInner, MarginInner
 from warpcert.classifier.levels import Coarse
+from warpcert.classifier.nested import predict_nested
+from warpcert.classifier.voting import Prediction, predict
 from warpcert.errors.calibration import Calibration
 from warpcert.errors.proved import Curve
 from warpcert.errors.sampled import Sampled
@@ -14,10 +18,6 @@ from warpcert.methods import base_spt, cover, dist_spt_d, dist_spt_d_online, dis
 from warpcert.methods.run import Sampling
 from warpcert.originals.lagrangian.inverse import Lagrangian
 from warpcert.originals.protocol import IntervalInverse
-from warpcert.smoothing.early import predict_early
-from warpcert.smoothing.inner import GaussianInner, MarginInner
-from warpcert.smoothing.joint import Prediction, predict
-from warpcert.smoothing.nested import predict_nested
 from warpcert.threat import Threat
 from warpcert.transforms import (
     Box,

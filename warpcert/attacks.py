@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from warpcert.smoothing.joint import Classifier, batch_size, logits_of, validate_image
+from warpcert.classifier.voting import Logits, batch_size, logits_of, validate_image
 from warpcert.threat import Threat
 
 __all__ = ["ATTACKS", "Attack", "gradient", "grid", "worst_at", "worst_of_k"]
@@ -35,7 +35,7 @@ class Attack:
 
 
 def worst_of_k(
-    classifier: Classifier, x: Tensor, label: int, threat: Threat, *, k: int = 100, generator: torch.Generator
+    classifier: Logits, x: Tensor, label: int, threat: Threat, *, k: int = 100, generator: torch.Generator
 ) -> Attack:
     """The worst of k uniform γ (the paper's attack)."""
     if k < 1:
@@ -43,7 +43,7 @@ def worst_of_k(
     return worst_at(classifier, x, label, threat, threat.box.uniform(k, generator))
 
 
-def grid(classifier: Classifier, x: Tensor, label: int, threat: Threat, *, per_axis: int = 101) -> Attack:
+def grid(classifier: Logits, x: Tensor, label: int, threat: Threat, *, per_axis: int = 101) -> Attack:
     """The worst of a regular grid, ends of Γ included."""
     if per_axis < 2:
         raise ValueError(f"a grid needs at least 2 points per axis; got {per_axis}")
@@ -51,7 +51,7 @@ def grid(classifier: Classifier, x: Tensor, label: int, threat: Threat, *, per_a
 
 
 def gradient(
-    classifier: Classifier,
+    classifier: Logits,
     x: Tensor,
     label: int,
     threat: Threat,
@@ -87,7 +87,7 @@ def gradient(
 
 
 @torch.no_grad()
-def worst_at(classifier: Classifier, x: Tensor, label: int, threat: Threat, gamma: Tensor) -> Attack:
+def worst_at(classifier: Logits, x: Tensor, label: int, threat: Threat, gamma: Tensor) -> Attack:
     """The worst of the parameters gamma [k,d]."""
     validate_image(x, threat.transform)
     best_loss, best, answer = -float("inf"), 0, label
@@ -108,7 +108,7 @@ def worst_at(classifier: Classifier, x: Tensor, label: int, threat: Threat, gamm
 
 
 # By name, with one measure of effort: candidates, points per axis, or starts.
-ATTACKS: dict[str, Callable[[Classifier, Tensor, int, Threat, int, torch.Generator], Attack]] = {
+ATTACKS: dict[str, Callable[[Logits, Tensor, int, Threat, int, torch.Generator], Attack]] = {
     "worst-of-k": lambda f, x, label, threat, k, source: worst_of_k(f, x, label, threat, k=k, generator=source),
     "grid": lambda f, x, label, threat, k, source: grid(f, x, label, threat, per_axis=k),
     "gradient": lambda f, x, label, threat, k, source: gradient(f, x, label, threat, starts=k, generator=source),

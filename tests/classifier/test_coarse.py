@@ -18,7 +18,7 @@ from warpcert.exhaustive.crossings import Crossings, find_crossings, levels
 from warpcert.exhaustive.enumeration import plan
 from warpcert.exhaustive.verify import verify
 from warpcert.learn.foreign import EMBEDDED, open_model
-from warpcert.learn.models import Half
+from warpcert.networks.resnet import Half
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from warpcert.certificates.certificate import ABSTAIN, Kind
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.voting import predict
 from warpcert.errors.base import interpolation_error
 from warpcert.errors.boxes import boxes_bound
 from warpcert.errors.calibration import Calibration
@@ -26,7 +27,6 @@ from warpcert.learn.recipe import Recipe
 from warpcert.learn.views import Views
 from warpcert.methods import base_spt, dist_spt_d_online, dist_spt_x, indiv_spt
 from warpcert.methods.run import Sampling
-from warpcert.smoothing.joint import predict
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 from warpcert.transforms.kernels import gather, kernel

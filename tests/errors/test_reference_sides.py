@@ -21,6 +21,9 @@ from warpcert.app.serve import answers
 from warpcert.app.serve.served import open_served
 from warpcert.certificates.certificate import Certificate, Kind
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.inner import MarginInner
+from warpcert.classifier.nested import predict_nested
+from warpcert.classifier.voting import predict
 from warpcert.errors.calibration import Calibration, calibrate, estimate
 from warpcert.errors.curve import bound as curve
 from warpcert.errors.curve.direction import Seen
@@ -32,9 +35,6 @@ from warpcert.methods.run import Sampling
 from warpcert.originals.protocol import IntervalInverse
 from warpcert.paper.desk import Model
 from warpcert.paper.individual import INDIVIDUAL
-from warpcert.smoothing.inner import MarginInner
-from warpcert.smoothing.joint import predict
-from warpcert.smoothing.nested import predict_nested
 from warpcert.threat import Threat
 from warpcert.transforms.kernels import Kernel, kernel
 

@@ -15,11 +15,11 @@ from warpcert.classifier.levels import Coarse, coarsened
 from warpcert.learn.checkpoint import restore
 from warpcert.learn.data import Dataset
 from warpcert.learn.losses import attack, disagreement, hardest
-from warpcert.learn.models import build, fingerprint, load_weights
 from warpcert.learn.proxy import centers_of, plain_proxy, proxy
 from warpcert.learn.recipe import Recipe
 from warpcert.learn.train import _proxy, _Run, main, train
 from warpcert.learn.views import Views, generator
+from warpcert.networks.resnet import build, fingerprint, load_weights
 from warpcert.threat import Threat
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import torch
 import warpcert as wc
 from warpcert.app.cli import main
 from warpcert.learn import zoo
-from warpcert.learn.models import ModelConfig, build, save
+from warpcert.networks.resnet import ModelConfig, build, save
 
 ROOT = Path(__file__).parents[2]
 

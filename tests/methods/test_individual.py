@@ -15,10 +15,11 @@ from torch import Tensor
 import warpcert as wc
 from warpcert.certificates.certificate import Window
 from warpcert.certificates.sealed import seal
-from warpcert.learn import data, models
+from warpcert.classifier.voting import votes
+from warpcert.learn import data
 from warpcert.methods.survivors import possible_windows
+from warpcert.networks import resnet as models
 from warpcert.originals.protocol import InverseBound, Originals
-from warpcert.smoothing.joint import votes
 
 SIDE = 12
 THREAT = wc.Threat.surface("rotation", 10)

@@ -12,10 +12,10 @@ import torch
 import warpcert as wc
 from warpcert.certificates.certificate import Certificate, Margins
 from warpcert.certificates.sealed import seal
-from warpcert.learn.lipschitz import LipschitzNet, deployed, verified
-from warpcert.learn.models import ModelConfig, build
 from warpcert.methods import margins as module
 from warpcert.methods.margins import MarginCover
+from warpcert.networks.lipschitz import LipschitzNet, deployed, verified
+from warpcert.networks.resnet import ModelConfig, build
 
 CONFIG = ModelConfig((1, 12, 12), 3, width=8, blocks=(1, 1), stem_stride=2, head="flatten", family="lipschitz")
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import warpcert as wc
+from warpcert.classifier.voting import votes
 from warpcert.errors.base import interpolation_error
 from warpcert.errors.sampled import Sampled
 from warpcert.methods.run import window_centers
-from warpcert.smoothing.joint import votes
 
 SIDE = 4
 DEFENCE = wc.Defence(wc.Brightness(), (0.1,), 0.2)
@@ -119,7 +119,8 @@ def test_translation_has_windows_in_the_plane() -> None:
 
 def test_certified_digits_keep_their_label(generator: torch.Generator) -> None:
     """The embedded model: no attack inside a certified range may change the smoothed answer."""
-    from warpcert.learn import data, models
+    from warpcert.learn import data
+    from warpcert.networks import resnet as models
 
     with_extra = models.load_weights(models_path())
     model, extra = with_extra[0], with_extra[2]

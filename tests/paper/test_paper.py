@@ -15,7 +15,8 @@ from torch.nn.functional import avg_pool2d
 from warpcert import statistics as stats
 from warpcert.app.cli import main
 from warpcert.classifier.defence import Defence
-from warpcert.learn import data, models
+from warpcert.learn import data
+from warpcert.networks import resnet as models
 from warpcert.paper import individual as experiments_individual
 from warpcert.paper.desk import Desk, Missing, Model
 from warpcert.paper.distribution import Dist

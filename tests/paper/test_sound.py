@@ -12,10 +12,10 @@ from warpcert import methods
 from warpcert.classifier.defence import Defence
 from warpcert.errors.curve.bound import curve_bound
 from warpcert.errors.float32 import loudness_error
-from warpcert.learn import models
-from warpcert.learn.sound import Mfcc, mel_bands
 from warpcert.learn.views import delayed
 from warpcert.methods.run import Sampling
+from warpcert.networks import resnet as models
+from warpcert.networks.sound import Mfcc, mel_bands
 from warpcert.originals.sound import VolumeInverse, clipped
 from warpcert.threat import Threat
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from warpcert import methods
 from warpcert.certificates.certificate import Certificate
 from warpcert.classifier.defence import Defence
-from warpcert.learn.models import fingerprint
+from warpcert.classifier.voting import fresh_generator, votes
 from warpcert.methods.run import Sampling
-from warpcert.smoothing.joint import fresh_generator, votes
+from warpcert.networks.resnet import fingerprint
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 

@@ -16,6 +16,7 @@ from warpcert import statistics as stats
 from warpcert.certificates.evidence import NO_ERROR, ErrorBound, Exhausted, Kind, Margins, Share, Window, columns, rows
 from warpcert.certificates.sealed import same, seal, unseal
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.voting import ABSTAIN
 from warpcert.numerics import region
 from warpcert.numerics.region import Region
 from warpcert.statistics import radius
@@ -26,7 +27,6 @@ __all__ = ["ABSTAIN", "NO_ERROR", "Certificate", "ErrorBound", "Exhausted", "Kin
 
 FORMS = ("joint", "nested", "base", "attacked", "indiv", "indiv-nested", "cover", "margin", "exact")
 INDIVIDUAL = ("indiv", "indiv-nested")
-ABSTAIN = -1  # the label of "no answer"; no class has it
 
 
 @final

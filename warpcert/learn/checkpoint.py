@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from warpcert.learn.files import read_tensors, write_tensors
 from warpcert.learn.recipe import Recipe
+from warpcert.networks.files import read_tensors, write_tensors
 
 __all__ = ["append_log", "restore", "store", "trim_log"]
 

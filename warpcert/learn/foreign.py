@@ -24,8 +24,9 @@ import torch
 from torch import Tensor, nn
 
 from warpcert.classifier.levels import Coarse, check_step
-from warpcert.learn import models, zoo
-from warpcert.smoothing.joint import Classifier, logits_of
+from warpcert.classifier.voting import Logits, logits_of
+from warpcert.learn import zoo
+from warpcert.networks import resnet as models
 
 __all__ = ["EMBEDDED", "Opened", "absolute", "open_model"]
 
@@ -41,7 +42,7 @@ class Opened:
     Python function.
     """
 
-    classifier: Classifier
+    classifier: Logits
     classes: int
     fingerprint: str
     extra: dict[str, Any] = field(default_factory=dict)
@@ -92,7 +93,7 @@ def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def _probe(f: Classifier, name: str, shape: tuple[int, ...], device: torch.device) -> int:
+def _probe(f: Logits, name: str, shape: tuple[int, ...], device: torch.device) -> int:
     """The number of classes, or a ValueError that says why this cannot be certified."""
     batch = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0)).to(device)
     answers = []
@@ -129,7 +130,7 @@ class _Onnx:
         return torch.from_numpy(logits).to(self._device)
 
 
-def _onnx(path: Path, device: torch.device) -> tuple[Classifier, bytes]:
+def _onnx(path: Path, device: torch.device) -> tuple[Logits, bytes]:
     try:
         import onnx
         import onnxruntime as ort
@@ -170,7 +171,7 @@ def _zipped(path: Path, signs: tuple[str, ...], kind: str) -> bytes:
     )
 
 
-def _torchscript(path: Path, device: torch.device) -> tuple[Classifier, bytes]:
+def _torchscript(path: Path, device: torch.device) -> tuple[Logits, bytes]:
     content = _zipped(path, ("constants.pkl",), "a TorchScript archive (torch.jit.save)")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch would rather see .pt2
@@ -181,7 +182,7 @@ def _torchscript(path: Path, device: torch.device) -> tuple[Classifier, bytes]:
     return model.eval(), content
 
 
-def _exported(path: Path, device: torch.device) -> tuple[Classifier, bytes]:
+def _exported(path: Path, device: torch.device) -> tuple[Logits, bytes]:
     content = _zipped(
         path, ("archive_format", "serialized_exported_program.json"), "an exported program (torch.export.save)"
     )
@@ -197,7 +198,7 @@ def _exported(path: Path, device: torch.device) -> tuple[Classifier, bytes]:
     return lambda batch: module(batch), content  # the module says "training" whatever it was exported in
 
 
-_READERS: dict[str, Callable[[Path, torch.device], tuple[Classifier, bytes]]] = {
+_READERS: dict[str, Callable[[Path, torch.device], tuple[Logits, bytes]]] = {
     ".onnx": _onnx,
     ".pt": _torchscript,
     ".pt2": _exported,
@@ -208,7 +209,7 @@ def _is_entry(name: str) -> bool:
     return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", name) is not None
 
 
-def _entry(name: str, device: torch.device) -> tuple[Classifier, str]:
+def _entry(name: str, device: torch.device) -> tuple[Logits, str]:
     module_name, _, attribute = name.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))

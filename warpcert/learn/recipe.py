@@ -11,7 +11,7 @@ from typing import Any, final
 from warpcert import transforms
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.levels import check_step
-from warpcert.learn.config import ModelConfig
+from warpcert.networks.config import ModelConfig
 from warpcert.transforms import Box, Preprocess, kernels
 
 __all__ = ["Recipe"]

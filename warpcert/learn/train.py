@@ -26,10 +26,10 @@ from warpcert.classifier.levels import Coarse
 from warpcert.learn.checkpoint import append_log, restore, store, trim_log
 from warpcert.learn.data import Dataset, load
 from warpcert.learn.losses import attack, disagreement, hardest, margin_loss, repeat
-from warpcert.learn.models import Network, build, channels_last, fingerprint, load_weights, save
 from warpcert.learn.proxy import centers_of, plain_proxy, proxy
 from warpcert.learn.recipe import Recipe
 from warpcert.learn.views import Views, generator
+from warpcert.networks.resnet import Network, build, channels_last, fingerprint, load_weights, save
 from warpcert.threat import Threat
 
 __all__ = ["Recipe", "proxy", "train"]

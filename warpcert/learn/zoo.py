@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, final
 
 from warpcert.classifier.defence import Defence
-from warpcert.learn.config import ModelConfig
-from warpcert.learn.models import Network, load_weights
+from warpcert.networks.config import ModelConfig
+from warpcert.networks.resnet import Network, load_weights
 from warpcert.threat import Threat
 
 __all__ = ["FOLDER_VARIABLE", "Listing", "Loaded", "find", "listing_of", "load", "manifest"]

@@ -12,9 +12,9 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates.certificate import Certificate, ErrorBound, Kind, Window
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.sequential import run_tests
+from warpcert.classifier.voting import Logits, votes
 from warpcert.methods.run import Sampling, abstained
-from warpcert.smoothing.joint import Classifier, votes
-from warpcert.smoothing.sequential import run_tests
 from warpcert.statistics import radius
 from warpcert.threat import Threat
 from warpcert.transforms import Box
@@ -31,7 +31,7 @@ class Covering:
     """One certificate by windows without parameter noise."""
 
     def __init__(
-        self, classifier: Classifier, x: Tensor, defence: Defence, threat: Threat, sampling: Sampling, model: str
+        self, classifier: Logits, x: Tensor, defence: Defence, threat: Threat, sampling: Sampling, model: str
     ) -> None:
         if defence.sigma_noise == 0:
             raise ValueError(

@@ -16,12 +16,12 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates.certificate import Certificate, ErrorBound, Kind, Window
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.inner import Inner
+from warpcert.classifier.nested import guess, robust_votes
+from warpcert.classifier.voting import Logits, add_noise, logits_of, votes
 from warpcert.methods.run import Sampling, abstained, check_fit
 from warpcert.methods.survivors import excluded, possible_windows
 from warpcert.originals.protocol import InverseBound, Originals
-from warpcert.smoothing.inner import Inner
-from warpcert.smoothing.joint import Classifier, add_noise, logits_of, votes
-from warpcert.smoothing.nested import guess, robust_votes
 from warpcert.threat import Threat
 from warpcert.transforms import Box, kernels
 from warpcert.version import __version__
@@ -55,7 +55,7 @@ class Individual:
 
     def __init__(
         self,
-        classifier: Classifier,
+        classifier: Logits,
         x_attacked: Tensor,
         defence: Defence,
         threat: Threat,

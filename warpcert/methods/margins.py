@@ -15,9 +15,9 @@ from torch import Tensor
 
 from warpcert.certificates.certificate import Certificate, ErrorBound, Kind, Margins, Window
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.voting import Logits, batch_size, logits_of
 from warpcert.methods.run import abstained
 from warpcert.numerics.region import outward
-from warpcert.smoothing.joint import Classifier, batch_size, logits_of
 from warpcert.threat import Threat
 from warpcert.transforms import Box
 from warpcert.version import __version__
@@ -35,7 +35,7 @@ class MarginCover:
     """One certificate by margins; kind proved, no α."""
 
     def __init__(
-        self, classifier: Classifier, x: Tensor, defence: Defence, threat: Threat, margins: Margins, rounded: bool
+        self, classifier: Logits, x: Tensor, defence: Defence, threat: Threat, margins: Margins, rounded: bool
     ) -> None:
         if not (0 < margins.lipschitz < math.inf and margins.slack >= 0):
             raise ValueError(f"margins need a positive Lipschitz constant and slack ≥ 0; got {margins}")

@@ -21,7 +21,9 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates.certificate import ABSTAIN, NO_ERROR, Certificate, ErrorBound, Exhausted, Kind, Margins
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.inner import Inner
 from warpcert.classifier.levels import Coarse
+from warpcert.classifier.voting import Logits, logits_of
 from warpcert.errors.base import SupBound, bound_error, guess_and_test
 from warpcert.errors.calibration import Calibration
 from warpcert.errors.proved import Curve
@@ -32,8 +34,6 @@ from warpcert.methods.margins import MarginCover
 from warpcert.methods.run import Run, Sampling, check_fit
 from warpcert.originals.lagrangian.inverse import Lagrangian
 from warpcert.originals.protocol import InverseBound
-from warpcert.smoothing.inner import Inner
-from warpcert.smoothing.joint import Classifier, logits_of
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 from warpcert.version import __version__
@@ -45,7 +45,7 @@ MARGIN_SLACK = 1e-4  # of the largest logit (at least 1): stands for the roundin
 
 
 def base_spt(
-    classifier: Classifier,
+    classifier: Logits,
     x: Tensor,
     defence: Defence,
     threat: Threat,
@@ -62,7 +62,7 @@ def base_spt(
 
 
 def dist_spt_x(
-    classifier: Classifier,
+    classifier: Logits,
     x: Tensor,
     defence: Defence,
     threat: Threat,
@@ -94,7 +94,7 @@ def dist_spt_x(
 
 
 def dist_spt_d(
-    classifier: Classifier,
+    classifier: Logits,
     x: Tensor,
     calibration: Calibration,
     sampling: Sampling = Sampling(),
@@ -113,7 +113,7 @@ def dist_spt_d(
 
 
 def dist_spt_d_online(
-    classifier: Classifier,
+    classifier: Logits,
     x_attacked: Tensor,
     calibration: Calibration,
     sampling: Sampling = Sampling(),
@@ -142,7 +142,7 @@ def dist_spt_d_online(
 
 
 def indiv_spt(
-    classifier: Classifier,
+    classifier: Logits,
     x_attacked: Tensor,
     defence: Defence,
     threat: Threat,
@@ -169,7 +169,7 @@ def indiv_spt(
 
 
 def cover(
-    classifier: Classifier,
+    classifier: Logits,
     x: Tensor,
     defence: Defence,
     threat: Threat,
@@ -206,7 +206,7 @@ def cover(
 
 
 def exact(
-    classifier: Classifier,
+    classifier: Logits,
     x: Tensor,
     defence: Defence,
     threat: Threat,

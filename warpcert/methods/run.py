@@ -16,9 +16,9 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates.certificate import ABSTAIN, Certificate, ErrorBound, Window
 from warpcert.classifier.defence import Defence
-from warpcert.smoothing.inner import Inner
-from warpcert.smoothing.joint import Classifier, validate_classifier, validate_image, votes
-from warpcert.smoothing.nested import guess, robust_votes
+from warpcert.classifier.inner import Inner
+from warpcert.classifier.nested import guess, robust_votes
+from warpcert.classifier.voting import Logits, validate_classifier, validate_image, votes
 from warpcert.threat import Threat
 from warpcert.transforms import Box
 from warpcert.version import __version__
@@ -55,7 +55,7 @@ class Sampling:
         return torch.Generator(device=device).manual_seed(seed), seed
 
 
-def check_fit(classifier: Classifier, x: Tensor, defence: Defence, threat: Threat) -> Tensor:
+def check_fit(classifier: Logits, x: Tensor, defence: Defence, threat: Threat) -> Tensor:
     """x in float32; a ValueError unless it is legal and threat and defence speak of the same transformation."""
     validate_image(x, defence.transform)
     validate_classifier(classifier)
@@ -85,7 +85,7 @@ class Run:
         self,
         method: str,
         form: str,
-        classifier: Classifier,
+        classifier: Logits,
         x: Tensor,
         defence: Defence,
         threat: Threat,

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from warpcert.attacks import worst_of_k
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.voting import predict
 from warpcert.learn.data import Dataset
 from warpcert.paper.desk import Desk, Model
 from warpcert.paper.experiment import Size, Step, measured
 from warpcert.paper.table import Cell
 from warpcert.runs import summary as report
 from warpcert.runs.runner import seed_for
-from warpcert.smoothing.joint import predict
 from warpcert.threat import Threat
 
 __all__ = ["attacked_cells", "attacked_images", "attacked_views"]

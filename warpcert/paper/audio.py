@@ -12,6 +12,7 @@ from torch import Tensor
 
 from warpcert import methods
 from warpcert.certificates.certificate import Certificate
+from warpcert.classifier.voting import votes
 from warpcert.errors.proved import Curve
 from warpcert.methods.run import Sampling
 from warpcert.originals.sound import VolumeInverse, clipped
@@ -21,7 +22,6 @@ from warpcert.paper.desk import Desk
 from warpcert.paper.distribution import accuracy_cells
 from warpcert.paper.experiment import Experiment, Row, Size, Work, certified, measured
 from warpcert.paper.table import Cell
-from warpcert.smoothing.joint import votes
 from warpcert.threat import Threat
 
 __all__ = ["AUDIO"]

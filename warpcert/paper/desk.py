@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from warpcert.classifier.defence import Defence
-from warpcert.learn import data, models
+from warpcert.learn import data
 from warpcert.learn.zoo import FOLDER_VARIABLE
+from warpcert.networks import resnet as models
 
 __all__ = ["FILES", "Desk", "Missing", "Model"]
 

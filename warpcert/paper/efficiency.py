@@ -15,7 +15,9 @@ from torch.nn.functional import interpolate
 from warpcert import methods
 from warpcert import statistics as stats
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.inner import GaussianInner
 from warpcert.classifier.levels import Coarse
+from warpcert.classifier.voting import add_noise, logits_of
 from warpcert.errors.boxes import boxes_bound
 from warpcert.errors.curve.bound import curve_bound
 from warpcert.errors.sampled import Sampled
@@ -23,8 +25,6 @@ from warpcert.methods.run import Sampling
 from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.experiment import Experiment, Row, Size, Work, measured
 from warpcert.runs.runner import seed_for
-from warpcert.smoothing.inner import GaussianInner
-from warpcert.smoothing.joint import add_noise, logits_of
 from warpcert.statistics import radius
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from warpcert.classifier.defence import Defence
-from warpcert.learn import models
 from warpcert.learn.data import Dataset
+from warpcert.networks import resnet as models
 from warpcert.paper.desk import Desk, Missing, Model
 
 __all__ = [

@@ -14,13 +14,13 @@ from warpcert import methods, transforms
 from warpcert import statistics as stats
 from warpcert.certificates.certificate import ABSTAIN
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.voting import predict, votes
 from warpcert.methods.run import Sampling
 from warpcert.paper.desk import Desk, Model
 from warpcert.paper.experiment import Experiment, Row, Size, Work, measured
 from warpcert.paper.heuristic import PLAIN, base_defence
 from warpcert.paper.photographs import IMAGENET, model_of, source_of
 from warpcert.runs.runner import seed_for
-from warpcert.smoothing.joint import predict, votes
 from warpcert.threat import Threat
 
 __all__ = ["VIOLATIONS"]

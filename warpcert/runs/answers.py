@@ -9,8 +9,8 @@ from typing import Any
 from warpcert import statistics as stats
 from warpcert.certificates.certificate import ABSTAIN, Certificate
 from warpcert.certificates.sealed import seal, unseal
-from warpcert.smoothing.early import settled
-from warpcert.smoothing.joint import Prediction
+from warpcert.classifier.early import settled
+from warpcert.classifier.voting import Prediction
 from warpcert.classifier.defence import Defence
 from warpcert.version import __version__
 

@@ -15,8 +15,8 @@ from warpcert.errors.base import SupBound
 from warpcert.errors.proved import Curve
 from warpcert.certificates.certificate import Certificate
 from warpcert.learn.foreign import open_model
-from warpcert.smoothing.inner import GaussianInner
-from warpcert.smoothing.joint import Classifier
+from warpcert.classifier.inner import GaussianInner
+from warpcert.classifier.voting import Logits
 from warpcert.methods.run import Sampling
 from warpcert.classifier.defence import Defence
 from warpcert.threat import Threat
@@ -81,7 +81,7 @@ class Job:
             )
         return self.certifier(opened.classifier)
 
-    def certifier(self, f: Classifier) -> Certifier:
+    def certifier(self, f: Logits) -> Certifier:
         """The certifier around a classifier that is loaded already, on the job's device."""
         inner = GaussianInner(f, self.defence.sigma_noise) if self.nested else None
         defence, threat, model = self.defence, self.threat, self.fingerprint

@@ -21,6 +21,7 @@ from warpcert.app.cli import individual
 from warpcert.app.cli.options import Case, bound_of, describe, device_of, open_case, sampling_of
 from warpcert.app.pictures import read_picture, write_picture
 from warpcert.certificates.certificate import ABSTAIN, Kind
+from warpcert.classifier.voting import predict as joint_predict
 from warpcert.errors.calibration import Calibration, calibrate, estimate, inner_betas
 from warpcert.learn import data, zoo
 from warpcert.learn.train import Recipe
@@ -34,7 +35,6 @@ from warpcert.runs.job import METHODS as PLAIN
 from warpcert.runs.job import Job
 from warpcert.runs.runner import run, seed_for
 from warpcert.runs.store import Store, read_records, verify
-from warpcert.smoothing.joint import predict as joint_predict
 
 __all__ = ["METHODS", "attack", "bound", "certify", "check", "list_data", "list_models", "predict", "train"]
 

@@ -19,6 +19,9 @@ from torch import Tensor
 from warpcert import attacks, methods
 from warpcert.app.cli.options import Case, describe, sampling_of
 from warpcert.certificates.certificate import Certificate
+from warpcert.classifier.inner import GaussianInner
+from warpcert.classifier.nested import predict_nested
+from warpcert.classifier.voting import predict
 from warpcert.methods.run import Sampling
 from warpcert.originals.functional import Functional
 from warpcert.originals.lagrangian.inverse import Lagrangian
@@ -27,9 +30,6 @@ from warpcert.runs import album
 from warpcert.runs import summary as report
 from warpcert.runs.runner import seed_for
 from warpcert.runs.store import Store
-from warpcert.smoothing.inner import GaussianInner
-from warpcert.smoothing.joint import predict
-from warpcert.smoothing.nested import predict_nested
 
 __all__ = ["INVERSES", "add_attack", "add_inverse", "certificate", "certify", "inverse_of", "summary"]
 

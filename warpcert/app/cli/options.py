@@ -13,6 +13,7 @@ from torch import Tensor
 
 from warpcert import transforms
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.voting import Logits
 from warpcert.errors.base import SupBound
 from warpcert.errors.proved import Boxes, Curve
 from warpcert.errors.sampled import Sampled
@@ -20,7 +21,6 @@ from warpcert.learn import data
 from warpcert.learn.foreign import EMBEDDED, absolute, open_model
 from warpcert.methods.run import Sampling
 from warpcert.runs.job import device_of
-from warpcert.smoothing.joint import Classifier
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
@@ -49,7 +49,7 @@ class Case:
 
     dataset: data.Dataset
     model: str  # its name, wherever it is opened
-    classifier: Classifier
+    classifier: Logits
     fingerprint: str
     defence: Defence
     threat: Threat

@@ -15,12 +15,12 @@ from warpcert.app.serve.jobs import LateError, Token
 from warpcert.app.serve.schemas import Certify, Predict
 from warpcert.app.serve.served import METHODS, Question, Served
 from warpcert.certificates.certificate import Certificate
+from warpcert.classifier.early import predict_early
+from warpcert.classifier.voting import logits_of
+from warpcert.classifier.voting import predict as joint_predict
 from warpcert.methods.run import Sampling
 from warpcert.originals.interval import surviving
 from warpcert.runs.answers import prediction_record, sealed_answer
-from warpcert.smoothing.early import predict_early
-from warpcert.smoothing.joint import logits_of
-from warpcert.smoothing.joint import predict as joint_predict
 from warpcert.threat import Threat
 
 __all__ = ["attack", "certify", "originals", "predict"]

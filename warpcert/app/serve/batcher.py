@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from warpcert.app.serve.jobs import Token
-from warpcert.smoothing.joint import Classifier
+from warpcert.classifier.voting import Logits
 
 __all__ = ["Batcher", "pass_size"]
 
@@ -43,7 +43,7 @@ class Batcher:
     """
 
     def __init__(
-        self, classifier: Classifier, size: int | None, threads: int = 0, seen: Callable[[int, int], None] | None = None
+        self, classifier: Logits, size: int | None, threads: int = 0, seen: Callable[[int, int], None] | None = None
     ) -> None:
         self.passes = self.samples = 0
         self._classifier, self._size, self._threads, self._seen = classifier, size, threads, seen
@@ -51,7 +51,7 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, name="device", daemon=True)
         self._thread.start()
 
-    def classifier(self, token: Token) -> Classifier:
+    def classifier(self, token: Token) -> Logits:
         """What a request's thread calls: blocks until its logits are there, or ends with the token."""
 
         def logits(batch: Tensor) -> Tensor:

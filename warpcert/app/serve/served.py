@@ -14,12 +14,13 @@ from warpcert import methods
 from warpcert.app.cli.options import device_of
 from warpcert.certificates.certificate import Certificate
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.voting import Logits
 from warpcert.errors.calibration import Calibration
 from warpcert.errors.proved import Curve
-from warpcert.learn import data, models, zoo
+from warpcert.learn import data, zoo
 from warpcert.methods.run import Sampling
+from warpcert.networks import resnet as models
 from warpcert.originals.protocol import IntervalInverse  # looser than the linear inverses, and much faster
-from warpcert.smoothing.joint import Classifier
 from warpcert.threat import Threat
 
 __all__ = ["METHODS", "Question", "Served", "open_served"]
@@ -102,13 +103,13 @@ class Question:
     """What a client asks to be certified: one picture against one threat, in so many seconds."""
 
     served: Served
-    classifier: Classifier
+    classifier: Logits
     x: Tensor
     threat: Threat
     sampling: Sampling
     seconds: float
 
-    def spread(self) -> tuple[Classifier, Tensor, Defence, Threat, Sampling]:
+    def spread(self) -> tuple[Logits, Tensor, Defence, Threat, Sampling]:
         """As the methods take it."""
         return self.classifier, self.x, self.served.defence, self.threat, self.sampling
 

@@ -1,6 +1,4 @@
-"""Joint sampling: one forward pass per sample, f(P T_β x + δ). The smoothed classifier is g(z) = argmax_c P(f(P T_β z +
-δ) = c).
-"""
+"""Votes by joint sampling: one forward pass per sample, f(P T_β x + δ), for g(z) = argmax_c P(f(P T_β z + δ) = c)."""
 
 from __future__ import annotations
 
@@ -13,12 +11,12 @@ import torch
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.certificates.certificate import ABSTAIN
 from warpcert.classifier.defence import Defence
 from warpcert.transforms import Transform
 
 __all__ = [
-    "Classifier",
+    "ABSTAIN",
+    "Logits",
     "Prediction",
     "batch_size",
     "logits_of",
@@ -29,7 +27,8 @@ __all__ = [
     "votes",
 ]
 
-Classifier = Callable[[Tensor], Tensor]  # batch of P-images → logits [B,K]; always the same float32 function
+ABSTAIN = -1  # the label of "no answer"; no class has it
+Logits = Callable[[Tensor], Tensor]  # batch of P-images → logits [B,K]; always the same float32 function
 
 
 @final
@@ -59,7 +58,7 @@ def validate_image(x: Tensor, transform: Transform) -> None:
         )
 
 
-def validate_classifier(classifier: Classifier) -> None:
+def validate_classifier(classifier: Logits) -> None:
     """Raises a ValueError for a module in training mode: dropout and batch statistics make it another function each
     time.
     """
@@ -81,7 +80,7 @@ def batch_size(x: Tensor, batch: int | None) -> int:
     return max(1, min(4096, 2**25 // x.numel()) if x.is_cuda else min(512, 2**22 // x.numel()))
 
 
-def logits_of(classifier: Classifier, batch: Tensor) -> Tensor:
+def logits_of(classifier: Logits, batch: Tensor) -> Tensor:
     """f on a batch; a ValueError unless it returns finite logits [B,K] with K ≥ 2."""
     logits = classifier(batch)
     if not isinstance(logits, Tensor) or logits.dim() != 2 or logits.shape[0] != batch.shape[0] or logits.shape[1] < 2:
@@ -116,7 +115,7 @@ def add_noise(images: Tensor, sigma: float, generator: torch.Generator) -> Tenso
 
 @torch.no_grad()
 def votes(
-    classifier: Classifier,
+    classifier: Logits,
     defence: Defence,
     x: Tensor,
     n: int,
@@ -137,7 +136,7 @@ def votes(
 
 
 def predict(
-    classifier: Classifier,
+    classifier: Logits,
     defence: Defence,
     z: Tensor,
     *,

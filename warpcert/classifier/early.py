@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.certificates.certificate import ABSTAIN
 from warpcert.classifier.defence import Defence
-from warpcert.smoothing.joint import (
-    Classifier,
+from warpcert.classifier.voting import (
+    ABSTAIN,
+    Logits,
     Prediction,
     fresh_generator,
     validate_classifier,
@@ -23,7 +23,7 @@ __all__ = ["predict_early", "settled"]
 
 
 def predict_early(
-    classifier: Classifier,
+    classifier: Logits,
     defence: Defence,
     z: Tensor,
     *,

@@ -10,14 +10,14 @@ import torch
 from torch.nn.functional import conv2d
 
 import warpcert as wc
-from warpcert.learn import lipschitz
 from warpcert.learn.data import Dataset
-from warpcert.learn.lipschitz import LipschitzNet, Mix, Residual, autocorrelation, deployed, row_sums_above, verified
 from warpcert.learn.losses import margin_loss
-from warpcert.learn.models import ModelConfig, build, fused, load_weights, save
 from warpcert.learn.proxy import plain_proxy
 from warpcert.learn.recipe import Recipe
 from warpcert.learn.train import train
+from warpcert.networks import lipschitz
+from warpcert.networks.lipschitz import LipschitzNet, Mix, Residual, autocorrelation, deployed, row_sums_above, verified
+from warpcert.networks.resnet import ModelConfig, build, fused, load_weights, save
 from warpcert.threat import Threat
 
 CONFIGS = [

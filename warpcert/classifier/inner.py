@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.smoothing.joint import Classifier, add_noise, logits_of
-from warpcert.smoothing.sequential import run_tests
+from warpcert.classifier.sequential import run_tests
+from warpcert.classifier.voting import Logits, add_noise, logits_of
 from warpcert.statistics import radius
 
 __all__ = ["GaussianInner", "Inner", "MarginInner"]
@@ -24,7 +24,7 @@ class Inner(ABC):
     independently.
     """
 
-    classifier: Classifier
+    classifier: Logits
     alpha: float
 
     @abstractmethod
@@ -46,7 +46,7 @@ class GaussianInner(Inner):
     acceptances have probability ≤ alpha per view.
     """
 
-    classifier: Classifier
+    classifier: Logits
     sigma_noise: float
     alpha: float = 0.001
     cap: int = 10_000
@@ -87,7 +87,7 @@ class MarginInner(Inner):
     apart: 2·L·E. `slack` covers the float32 evaluation of the logits.
     """
 
-    classifier: Classifier
+    classifier: Logits
     lipschitz: float = 1.0
     per_logit: bool = False
     slack: float = 1e-4

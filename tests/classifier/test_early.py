@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import warpcert as wc
-from warpcert.smoothing.early import predict_early
+from warpcert.classifier.early import predict_early
 
 DEFENCE = wc.Defence.surface("rotation", 10, noise=0.5)
 X = torch.zeros(1, 3, 3)

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.certificates.certificate import ABSTAIN
 from warpcert.classifier.defence import Defence
-from warpcert.smoothing.inner import Inner
-from warpcert.smoothing.joint import Prediction, validate_classifier, validate_image, views
+from warpcert.classifier.inner import Inner
+from warpcert.classifier.voting import ABSTAIN, Prediction, validate_classifier, validate_image, views
 
 __all__ = ["guess", "predict_nested", "robust_votes"]
 

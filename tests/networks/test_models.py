@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from warpcert.learn.models import Half, ModelConfig, Standard, build, fingerprint, fused, load_weights, save
+from warpcert.networks.resnet import Half, ModelConfig, Standard, build, fingerprint, fused, load_weights, save
 
 SMALL = ModelConfig((1, 12, 12), 3, width=4, blocks=(1, 1), stem_kernel=3, mean=(0.1,), std=(0.3,))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.smoothing.joint import Classifier, add_noise, batch_size, logits_of
+from warpcert.classifier.voting import Logits, add_noise, batch_size, logits_of
 
 __all__ = ["Tests", "run_tests"]
 
@@ -34,7 +34,7 @@ class Tests:
 
 @torch.no_grad()
 def run_tests(
-    classifier: Classifier,
+    classifier: Logits,
     images: Tensor,
     label: int,
     p0: NDArray[np.float64],

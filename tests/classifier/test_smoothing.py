@@ -11,9 +11,9 @@ from scipy.stats import norm
 from torch import Tensor
 
 import warpcert as wc
-from warpcert.smoothing.joint import add_noise, batch_size, views, votes
-from warpcert.smoothing.nested import robust_votes
-from warpcert.smoothing.sequential import run_tests
+from warpcert.classifier.nested import robust_votes
+from warpcert.classifier.sequential import run_tests
+from warpcert.classifier.voting import add_noise, batch_size, views, votes
 
 SIGMA, NOISE, SIDE = 0.1, 0.2, 4
 DEFENCE = wc.Defence(wc.Brightness(), (SIGMA,), NOISE)

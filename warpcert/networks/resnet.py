@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from warpcert.learn import lipschitz
-from warpcert.learn.config import ModelConfig
-from warpcert.learn.files import read_tensors, write_tensors
-from warpcert.learn.lipschitz import LipschitzNet
-from warpcert.learn.sound import Mfcc
+from warpcert.networks import lipschitz
+from warpcert.networks.config import ModelConfig
+from warpcert.networks.files import read_tensors, write_tensors
+from warpcert.networks.lipschitz import LipschitzNet
+from warpcert.networks.sound import Mfcc
 
 __all__ = [
     "FORMAT",

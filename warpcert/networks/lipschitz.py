@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, conv_transpose2d, pad, pixel_unshuffle, relu
 
-from warpcert.learn.config import ModelConfig
+from warpcert.networks.config import ModelConfig
 
 __all__ = ["LipschitzNet", "autocorrelation", "deployed", "verified"]
 
