@@ -43,7 +43,7 @@ def class_distance(preprocess: wc.Preprocess, digits: data.Dataset) -> float:
 
 
 def blur() -> None:
-    digits, threat = data.load("mnist500"), wc.Threat.surface("rotation", 50)
+    digits, threat = data.load("mnist500"), wc.Threat.of("rotation", 50)
     images = [digits.image(i) for i in range(DIGITS)]
     print(
         "| blur σ, size | defender | E (sampled) | distance between classes | distance/E |\n"

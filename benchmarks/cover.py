@@ -38,7 +38,7 @@ def tightness(x: Tensor, threat: Threat, preprocess: Preprocess, w: Windows) -> 
 
 def fixed_width(pictures: list[Tensor], degrees: float) -> None:
     """Mean E of windows of one width, against q(T) at the middle as the centre image (sampled)."""
-    threat, mine, other = Threat.surface("rotation", 30), [], []
+    threat, mine, other = Threat.of("rotation", 30), [], []
     h = math.radians(degrees) / 2
     for x in pictures:
         center = torch.linspace(-0.5, 0.5, 50, dtype=torch.float64, device=x.device)[:, None]
@@ -68,7 +68,7 @@ def main(device: str = "cpu", images: str = "10") -> None:
         ("contrast", 20, True, Preprocess(), 0.06),
         ("translation", 1, True, blur, 0.25),
     ):
-        threat, rows = Threat.surface(name, gamma, quantized=quantized), []
+        threat, rows = Threat.of(name, gamma, quantized=quantized), []
         for x in pictures:
             start = time.perf_counter()
             w = cover_windows(x, threat, preprocess, target=target)

@@ -49,7 +49,7 @@ def main() -> None:
     device = torch.device(options.device)
     vignette = Preprocess("circle", 1, 1.5, 7)
     defence = Defence.surface("rotation", 30, noise=0.15, interpolation=options.interpolation, preprocess=vignette)
-    threat = Threat.surface("rotation", options.gamma)
+    threat = Threat.of("rotation", options.gamma)
     images = data.load(options.data).images[: options.images].to(device, torch.float64) / 255
     curve_bound(images[0], defence, threat, defence.draw_beta(4, torch.Generator().manual_seed(0)))
     print(f"{options.data} ±{options.gamma:g}°, defender {options.interpolation}, {device}")

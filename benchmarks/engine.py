@@ -23,7 +23,7 @@ from warpcert.runs.runner import seed_for
 def digits_job(n: int) -> Job:
     """BaseSPT: forward passes and little else, so that the engine's share is as large as it gets."""
     model = open_model(EMBEDDED, (1, 28, 28), torch.device("cpu"))
-    defence, threat = wc.Defence.from_dict(model.extra["defence"]), wc.Threat.surface("rotation", 50)
+    defence, threat = wc.Defence.from_dict(model.extra["defence"]), wc.Threat.of("rotation", 50)
     sampling = wc.Sampling(n=n)
     return Job("base", EMBEDDED, model.fingerprint, (1, 28, 28), "cpu", defence, threat, sampling)
 

@@ -136,7 +136,7 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = False
     for name, surface in CASES:
         source = getattr(given, name)
-        data, threat = load(source), Threat.surface(surface[0], surface[1])
+        data, threat = load(source), Threat.of(surface[0], surface[1])
         isolation(data.images[0].to(device), threat)  # warm up
         row = average([isolation(x.to(device), threat) for x, _ in pictures(data, given.count)])
         f = network(load(source, "train") if given.train else data, device, threat, given.train)

@@ -68,7 +68,7 @@ def certificates(device: torch.device) -> dict[str, float]:
     """Seconds for one digit, n = 10 000, by each form."""
     model, _, extra = models.load_weights(zoo.find(EMBEDDED))
     model, defence = model.to(device), wc.Defence.from_dict(extra["defence"])
-    x, threat = data.load("mnist500").image(0).to(device), wc.Threat.surface("rotation", 50)
+    x, threat = data.load("mnist500").image(0).to(device), wc.Threat.of("rotation", 50)
     sampling = wc.Sampling(seed=0)
     rows = {"base, n = 10 000: s": timed(lambda: wc.base_spt(model, x, defence, threat, sampling), 3, device)}
     sampled = timed(lambda: wc.dist_spt_x(model, x, defence, threat, sampling, sup=wc.Sampled()), 3, device)
@@ -110,7 +110,7 @@ def memory() -> dict[str, float]:
         "from warpcert.networks.resnet import ModelConfig, build, channels_last, fused\n"
         "f = channels_last(fused(build(ModelConfig((3, 32, 32), 10, width=32))))\n"
         "x = torch.rand(3, 32, 32)\n"
-        "d, t = wc.Defence.surface('rotation', 10, noise=0.25), wc.Threat.surface('rotation', 10)\n"
+        "d, t = wc.Defence.surface('rotation', 10, noise=0.25), wc.Threat.of('rotation', 10)\n"
         "with torch.no_grad(): f(x[None])\n"
         "def kb(name): return [line.split()[1] for line in open('/proc/self/status') if line.startswith(name)][0]\n"
         "before = kb('VmRSS')\n"

@@ -33,7 +33,7 @@ def picture(side: int, device: torch.device) -> Tensor:
 def measure(side: int, gamma: float, betas: int, device: torch.device, limit: float) -> dict[str, float | bool]:
     preprocess = Preprocess("circle", 1, 1.5, 7)
     defence = Defence.surface("rotation", 30, noise=0.15, interpolation="bicubic", preprocess=preprocess)
-    threat, x = Threat.surface("rotation", gamma), picture(side, device)
+    threat, x = Threat.of("rotation", gamma), picture(side, device)
     beta = defence.draw_beta(betas, torch.Generator().manual_seed(0)).to(device)
     start = time.perf_counter()
     r = curve_bound(x, defence, threat, beta, tightness=1.05, time_limit=limit)
@@ -50,7 +50,7 @@ def against_boxes(device: torch.device, limit: float) -> dict[str, float]:
     defence = Defence.surface(
         "rotation", 30, noise=0.15, interpolation="bilinear", preprocess=Preprocess("circle", 1, 1.5, 7)
     )
-    threat, x = Threat.surface("rotation", 10), picture(28, device)[:1]
+    threat, x = Threat.of("rotation", 10), picture(28, device)[:1]
     beta = defence.draw_beta(3, torch.Generator().manual_seed(0)).to(device)
     curve = curve_bound(x, defence, threat, beta, tightness=1.05)
     boxes = boxes_bound(x, defence, threat, beta, tightness=1.05, time_limit=limit)

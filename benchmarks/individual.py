@@ -83,7 +83,7 @@ def main() -> None:
     vignette = Preprocess("rectangle" if shifts else "circle", margin, 1.5, 7)
     sigma, kernel = SIGMA[options.transform], options.interpolation
     defence = Defence.surface(options.transform, sigma, noise=0.15, interpolation=kernel, preprocess=vignette)
-    threat = Threat.surface(options.transform, *gamma)
+    threat = Threat.of(options.transform, *gamma)
     span = threat.transform.span(threat.box)
     print(f"{options.data}, {options.transform} {span}, {options.inverse}, {options.betas} β's, {options.count} images")
     print("".join(f"{name:>16}" for name, _ in COLUMNS))

@@ -112,7 +112,7 @@ def main() -> None:
         options.transform, options.sigma or (30 if options.transform == "rotation" else 1.0), noise=0.15,
         interpolation=options.interpolation, preprocess=Preprocess(vignette, 1, options.blur, size),
     )  # fmt: skip
-    threat = Threat.surface(options.transform, options.gamma)
+    threat = Threat.of(options.transform, options.gamma)
     made = {"motion": options.motion} if options.motion else {}
     known: dict[str, InverseBound] = {
         "interval": IntervalInverse(),

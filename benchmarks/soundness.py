@@ -248,7 +248,7 @@ def curve_row(
         if not bool(preprocess.mask(*x.shape[1:]).any()):
             preprocess = Preprocess()
         box = boxes[(turn + turn // len(boxes)) % len(boxes)]
-        sample = Threat.surface(transform, 1, interpolation=att, quantized=quantized)
+        sample = Threat.of(transform, 1, interpolation=att, quantized=quantized)
         threat = Threat(sample.transform, box, att, quantized)
         defence = Defence(sample.transform, SIGMA[transform], 0.1, defend, preprocess, ref)
         beta = defence.draw_beta(BETAS, g)
@@ -293,7 +293,7 @@ def cover_row(row: Row, options: argparse.Namespace, transform: str, att: str, q
     for turn, (kind, x) in enumerate(pictures(g)):
         preprocess = PREPROCESS[(turn + turn // len(PREPROCESS)) % len(PREPROCESS)]
         box = boxes[(turn + turn // len(boxes)) % len(boxes)]
-        sample = Threat.surface(transform, 1, interpolation=att, quantized=quantized)
+        sample = Threat.of(transform, 1, interpolation=att, quantized=quantized)
         threat = Threat(sample.transform, box, att, quantized)
         x = x.to(options.device)
         target, rounded = (0.05, 0.2, 0.5)[turn % 3] * math.sqrt(x.numel() / 64), turn % 4 != 3
@@ -326,7 +326,7 @@ def certificates_row(row: Row, options: argparse.Namespace, method: str, transfo
         return z.flatten(1).to(means) @ means.T * 4 - 2 * means.square().sum(1)
 
     degrees = 6 if transform == "rotation" else 0.2
-    threat = Threat.surface(transform, degrees)
+    threat = Threat.of(transform, degrees)
     sigma = [threat.transform.surface(s) for s in SIGMA[transform]]
     defence = Defence.surface(transform, *sigma, noise=0.25, preprocess=preprocess)
     plain = defence.without_parameter_noise(0.25)

@@ -47,7 +47,7 @@ class Attacker:
 
     @classmethod
     def of(cls, transform: str, box: Box, arithmetic: str, rounds: bool, x: Tensor) -> Attacker:
-        threat = Threat(Threat.surface(transform, 1).transform, box, quantized=rounds)
+        threat = Threat(Threat.of(transform, 1).transform, box, quantized=rounds)
         tolerance = 5e-7 * sum(x.shape[1:]) if arithmetic == "float32" else 1e-12 if rounds else 1e-7
         return cls(threat, getattr(torch, arithmetic), tolerance)
 

@@ -46,9 +46,9 @@ INVERSES: dict[str, InverseBound] = {
     "interval, unrefined": IntervalInverse(refinements=0, cells=16, finest=0.1, most=64),
 }
 THREATS = {
-    "rotation": (Threat.surface("rotation", 10), Threat.surface("rotation", -5, 60), Threat.surface("rotation", 1)),
-    "translation": (Threat.surface("translation", 1), Threat.surface("translation", 2, 0.5)),
-    "scaling": (Threat.surface("scaling", 10), Threat.surface("scaling", -40, 20)),
+    "rotation": (Threat.of("rotation", 10), Threat.of("rotation", -5, 60), Threat.of("rotation", 1)),
+    "translation": (Threat.of("translation", 1), Threat.of("translation", 2, 0.5)),
+    "scaling": (Threat.of("scaling", 10), Threat.of("scaling", -40, 20)),
 }
 
 

@@ -36,7 +36,7 @@ def main() -> wc.Certificate:
     x = data.load("mnist500").image(0)
     preprocess = wc.Preprocess("circle", 1, 1.5, 7)
     defence = wc.Defence.surface("shear", 0.2, noise=0.15, preprocess=preprocess)
-    threat = wc.Threat.surface("shear", 0.1)
+    threat = wc.Threat.of("shear", 0.1)
     sampling = wc.Sampling(n=2000, seed=0)
     try:
         wc.dist_spt_x(model, x, defence, threat, sampling, betas=20)

@@ -23,7 +23,7 @@ CALIBRATE = "bound --data mnist500 --start 100 --count 20 --E 0.17 --rho 0.03 --
 def main() -> list[wc.Certificate]:
     weights = resources.files("warpcert") / "assets" / "mnist-rotation.safetensors"
     model = models.load_weights(str(weights))[0]
-    digits, threat = data.load("mnist500"), wc.Threat.surface("rotation", GAMMA)
+    digits, threat = data.load("mnist500"), wc.Threat.of("rotation", GAMMA)
 
     # Once: how large the interpolation error is on such data. `warpcert bound` writes it to a file.
     with tempfile.TemporaryDirectory() as folder:

@@ -50,7 +50,7 @@ def main() -> wc.Certificate:
     x = data.load("mnist500").image(0)
     preprocess = wc.Preprocess("circle", 1, 1.5, 7)  # the embedded weights were trained behind this vignette and blur
     defence = wc.Defence.surface("rotation", 30, noise=0.15, preprocess=preprocess)
-    threat = wc.Threat.surface("rotation", 3)
+    threat = wc.Threat.of("rotation", 3)
     certificate = wc.cover(model, x, defence, threat, wc.Sampling(n=2000, seed=0), model=models.fingerprint(model))
     print(certificate)
     return certificate

@@ -36,7 +36,7 @@ def write_folder(folder: Path, defence: wc.Defence = DEFENCE) -> Path:
     model.head.bias.data = torch.tensor([0.0, 50.0, 0.0])
     extra = {"defence": defence.to_dict(), "gamma": [GAMMA], "classes": ["ant", "bee", "cat"], "dataset": "none"}
     models.save(model, folder / "model.safetensors", extra)
-    threat = wc.Threat.surface("rotation", GAMMA)
+    threat = wc.Threat.of("rotation", GAMMA)
     counts = {"images": 1000, "accepted": 1000, "betas": 700, "allowed": 0, "alpha": 0.001, "alpha_inner": 0.001}
     more: dict[str, Any] = counts | {"kind": wc.Kind.PROVED, "bound": "curve", "seed": 0}
     wc.Calibration(defence, threat, SHAPE, "test", 0.1, 0.01, **more).write(folder / "calibration.json")

@@ -1,8 +1,9 @@
-"""What the attacker may do."""
+"""What the attacker may do, and what his arithmetic is."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, fields
 from typing import Any, final
 
 from torch import Tensor
@@ -12,16 +13,24 @@ from warpcert.transforms import Box, Transform, kernels
 
 __all__ = ["Threat"]
 
+Range = float | tuple[float, ...]  # ±r, or (from, to) of one parameter, or one r per axis
+
 
 @final
 @dataclass(frozen=True)
 class Threat:
-    """The attacker picks γ ∈ Γ = `box` and hands over x' = q(T_γ x), or T_γ x itself when `quantized` is off."""
+    """The attacker picks γ ∈ Γ = `box` and hands over x' = q(T_γ x), or T_γ x itself when `quantized` is off.
+
+    tolerance   how far each pixel that he hands over, before rounding, may be from the exact T_γ x. None: 10⁻¹² if he
+                rounds, 10⁻⁷ if not, which is T in float64, handed over in float32. Only `exact` needs to be told:
+                the other methods bound float32 arithmetic themselves
+    """
 
     transform: Transform
     box: Box
     interpolation: str = "bilinear"
     quantized: bool = True
+    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         kernels.interpolating(self.interpolation)
@@ -30,23 +39,81 @@ class Threat:
                 f"Γ has {self.box.dim} dimension(s), but {self.transform.name} has {self.transform.dim} parameter(s)"
             )
         if not self.box.contains((0.0,) * self.box.dim):
-            raise ValueError(f"Γ must contain γ = 0 (the picture as it is); got {self.box.lower} … {self.box.upper}")
+            raise ValueError(f"the range must contain 0 (the picture as it is); got {self.transform.place(self.box)}")
+        if self.tolerance is not None and not (math.isfinite(self.tolerance) and self.tolerance >= 0):
+            raise ValueError(f"a tolerance must be finite and ≥ 0; got {self.tolerance}")
 
     @classmethod
-    def surface(cls, transform: str, *gamma: float, interpolation: str = "bilinear", quantized: bool = True) -> Threat:
-        """In surface units: Threat.surface("rotation", 30) is ±30°, ("scaling", -10, 30) is ×0.9 to ×1.3."""
+    def of(cls, transform: str, *gamma: float, **arithmetic: Any) -> Threat:
+        """By name, in surface units: of("rotation", 30) is ±30°, of("scaling", -10, 30) is ×0.9 to ×1.3."""
         t = transforms.get(transform)
-        return cls(t, t.box(*gamma), interpolation, quantized)
+        return cls(t, t.box(*gamma), **arithmetic)
+
+    @classmethod
+    def rotation(cls, degrees: Range, **arithmetic: Any) -> Threat:
+        """Every rotation within ±degrees, or within (from, to), counter-clockwise."""
+        return cls.of("rotation", *_spread(degrees), **arithmetic)
+
+    @classmethod
+    def translation(cls, pixels: Range, **arithmetic: Any) -> Threat:
+        """Every shift by up to ±pixels along each axis, or (right, down)."""
+        return cls.of("translation", *_spread(pixels), **arithmetic)
+
+    @classmethod
+    def scaling(cls, percent: Range, **arithmetic: Any) -> Threat:
+        """Every change of size within ±percent, or within (from, to)."""
+        return cls.of("scaling", *_spread(percent), **arithmetic)
+
+    @classmethod
+    def brightness(cls, shift: Range, **arithmetic: Any) -> Threat:
+        """Every brightness change within ±shift, in shares of the range from black to white."""
+        return cls.of("brightness", *_spread(shift), **arithmetic)
+
+    @classmethod
+    def contrast(cls, percent: Range, **arithmetic: Any) -> Threat:
+        """Every contrast change within ±percent, or within (from, to)."""
+        return cls.of("contrast", *_spread(percent), **arithmetic)
+
+    @classmethod
+    def volume(cls, decibels: Range, **arithmetic: Any) -> Threat:
+        """Every change of volume within ±decibels, of a sound."""
+        return cls.of("volume", *_spread(decibels), **arithmetic)
+
+    @property
+    def off_by(self) -> float:
+        """The tolerance in force."""
+        if self.tolerance is not None:
+            return self.tolerance
+        return 1e-12 if self.quantized else 1e-7
 
     def attacked(self, x: Tensor, gamma: Tensor) -> Tensor:
         """x' for parameters [B,d]: [C,...] or [B,C,...] → [B,C,...]."""
         moved = self.transform(x, gamma, self.interpolation)
         return self.transform.quantize(moved) if self.quantized else moved
 
+    def in_words(self) -> dict[str, str]:
+        """Its settings, for people."""
+        words = {
+            "the transformation": self.transform.name,
+            "the range": self.transform.span(self.box),
+            "the attacker's interpolation": self.interpolation,
+            "the attacker's 8-bit rounding": "on" if self.quantized else "off",
+        }
+        return words | ({} if self.tolerance is None else {"the attacker's tolerance": f"{self.tolerance:g}"})
+
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"transform": self.transform.name}
+        d = asdict(self) | {"transform": self.transform.name}
+        if self.tolerance is None:
+            del d["tolerance"]
+        return d
 
     @classmethod
     def from_dict(cls, d: dict[str, Any]) -> Threat:
+        if unknown := set(d) - {f.name for f in fields(cls)}:
+            raise ValueError(f"a threat has no {', '.join(sorted(unknown))}: was it written by a later version?")
         box = Box(tuple(d["box"]["lower"]), tuple(d["box"]["upper"]))
-        return cls(transforms.get(d["transform"]), box, d["interpolation"], d["quantized"])
+        return cls(transforms.get(d["transform"]), box, d["interpolation"], d["quantized"], d.get("tolerance"))
+
+
+def _spread(given: Range) -> tuple[float, ...]:
+    return tuple(given) if isinstance(given, tuple | list) else (given,)

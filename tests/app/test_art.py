@@ -129,7 +129,7 @@ def test_settings_travel_as_art_wants_them() -> None:
     smoothed = ours(sigma=7)
     assert smoothed.get_params()["sigma"] == 7
     smoothed.set_params(gamma=4)
-    assert smoothed.threat == wc.Threat.surface("rotation", 4)
+    assert smoothed.threat == wc.Threat.of("rotation", 4)
     for wrong in ({"method": "base"}, {"transform": "shear"}, {"sigma": -1}, {"attacker": "sinc"}):
         with pytest.raises(ValueError):
             ours(**wrong)

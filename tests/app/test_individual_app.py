@@ -49,7 +49,7 @@ def test_certify_attacks_and_certifies(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def attacked(folder: Path, degrees: float) -> Path:
-    threat = Threat.surface("rotation", 10)
+    threat = Threat.of("rotation", 10)
     x = threat.attacked(data.load("mnist500").image(2), torch.tensor([[math.radians(degrees)]]))[0]
     write_picture(x, folder / "attacked.png")
     torch.testing.assert_close(read_picture(folder / "attacked.png"), x)
@@ -96,7 +96,7 @@ def test_invert_says_when_nothing_leads_here(tmp_path: Path, capsys: pytest.Capt
 
 def test_ranges_join_what_touches_and_the_estimate_is_close() -> None:
     x = data.load("mnist500").image(3)
-    threat = Threat.surface("rotation", 5)
+    threat = Threat.of("rotation", 5)
     gamma = math.radians(3)
     x_attacked = threat.attacked(x, torch.tensor([[gamma]]))[0]
     found = IntervalInverse(refinements=3, finest=0.005).survivors(x_attacked, threat)

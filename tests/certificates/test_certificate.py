@@ -18,7 +18,7 @@ from warpcert.certificates.certificate import Exhausted, Window
 from warpcert.certificates.sealed import seal
 
 DEFENCE = Defence.surface("rotation", 30, noise=0.15)
-THREAT = Threat.surface("rotation", 50)
+THREAT = Threat.of("rotation", 50)
 ERROR = ErrorBound(0.2, 0.005, Kind.PROVED, "curve", betas=1000)
 
 
@@ -79,7 +79,7 @@ def test_windows_vouch_for_each_other_and_gaps_are_seen() -> None:
 
 @given(st.floats(0.05, 3.0), st.floats(0.05, 3.0), st.integers(900, 1000))
 def test_two_dimensional_boxes_are_covered_only_by_their_farthest_corner(a: float, b: float, k: int) -> None:
-    threat, defence = Threat.surface("translation", 3), Defence.surface("translation", 1.5, noise=0.2)
+    threat, defence = Threat.of("translation", 3), Defence.surface("translation", 1.5, noise=0.2)
     c = certificate(Window((0.0, 0.0), k, 1000, 0.005), threat=threat, defence=defence)
     r = c.whitened_radius(c.windows[0])
     inside = r is not None and math.hypot(a / 1.5, b / 1.5) < r
@@ -87,7 +87,7 @@ def test_two_dimensional_boxes_are_covered_only_by_their_farthest_corner(a: floa
 
 
 def test_anisotropic_covariance() -> None:
-    threat, defence = Threat.surface("translation", 2, 4), Defence.surface("translation", 1, 3, noise=0.5)
+    threat, defence = Threat.of("translation", 2, 4), Defence.surface("translation", 1, 3, noise=0.5)
     c = certificate(Window((0.0, 0.0), 1000, 1000, 0.005), threat=threat, defence=defence)
     r = c.whitened_radius(c.windows[0])
     assert r is not None

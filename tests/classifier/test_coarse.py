@@ -26,7 +26,7 @@ STEPS = [2, 8, 64]
 
 
 def real(surface: tuple[str, *tuple[float, ...]]) -> Threat:
-    return Threat.surface(surface[0], *surface[1:], quantized=False)
+    return Threat.of(surface[0], *surface[1:], quantized=False)
 
 
 def level(picture: Tensor, step: int) -> np.ndarray:
@@ -94,7 +94,7 @@ def test_exact_arithmetic_is_enumerated_ties_by_rule(key: str, step: int) -> Non
     ties = 0
     for name in ("noise", "constant"):
         x = picture(name, (1, 4, 4))
-        made = plan(find_crossings(x, Threat.surface(*surface), step=step))
+        made = plan(find_crossings(x, Threat.of(*surface), step=step))
         known = rows(everything(made)[0])
         for t in parameters[::3]:
             rounded = exact_levels(x, key, t)
@@ -156,7 +156,7 @@ def test_the_range_is_sound_for_real_valued_attackers(key: str, seed: int) -> No
 
 
 def test_the_method_takes_the_step_from_the_classifier() -> None:
-    x, threat = noise(1).float() / 255, Threat.surface("rotation", 20, quantized=False)
+    x, threat = noise(1).float() / 255, Threat.of("rotation", 20, quantized=False)
     plain = Affine(noise(1), 1)
     f, defence = Coarse(plain, 8), Defence.surface("rotation", 0, noise=0)
     certificate = wc.exact(f, x, defence, threat)
@@ -215,7 +215,7 @@ def test_an_attacker_in_float32_needs_a_tolerance_and_has_it(surface: tuple[str,
 
 def test_the_record_tells_the_tolerance() -> None:
     x, defence = noise(1).float() / 255, Defence.surface("rotation", 0, noise=0)
-    f, threat = Coarse(Affine(noise(1), 1), 8), Threat.surface("rotation", 5, quantized=False)
+    f, threat = Coarse(Affine(noise(1), 1), 8), Threat.of("rotation", 5, quantized=False)
     for given, told in ((None, 1e-7), (1e-5, 1e-5)):
         certificate = wc.exact(f, x, defence, threat, tolerance=given)
         assert certificate.exhausted is not None and certificate.exhausted.tolerance == told

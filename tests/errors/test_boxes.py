@@ -45,7 +45,7 @@ def test_no_sample_beats_the_boxes(name: str, gamma: float, interpolation: str) 
     generator = torch.Generator().manual_seed(1)
     x = torch.rand(1, 8, 9, dtype=torch.float64, generator=generator)
     defence = Defence.surface(name, 5, noise=0.1, interpolation=interpolation, preprocess=Preprocess("circle", 0, 1, 3))
-    threat = Threat.surface(name, gamma, interpolation=interpolation)
+    threat = Threat.of(name, gamma, interpolation=interpolation)
     beta = defence.draw_beta(3, generator)
     first = 16 if name != "translation" else 8
     result = boxes_bound(x, defence, threat, beta, first=first, tightness=1.5, most=4000)
@@ -64,7 +64,7 @@ def test_all_boxes_of_a_plane_are_analysed() -> None:
     x = torch.zeros(1, 9, 9, dtype=torch.float64)
     x[0, 2, 6] = 1
     defence = Defence.surface("translation", 1, noise=0.1, interpolation="bilinear")
-    threat = Threat.surface("translation", 1)
+    threat = Threat.of("translation", 1)
     beta = torch.tensor([[0.3, -0.4]], dtype=torch.float64)
     result = boxes_bound(x, defence, threat, beta, first=8, most=2000)
     sample = threat.box.grid(41)
@@ -76,4 +76,4 @@ def test_bicubic_is_refused() -> None:
     x = torch.rand(1, 6, 6, dtype=torch.float64)
     defence = Defence.surface("rotation", 5, noise=0.1)
     with pytest.raises(ValueError, match="bilinear and nearest"):
-        boxes_bound(x, defence, Threat.surface("rotation", 5), torch.zeros(1, 1))
+        boxes_bound(x, defence, Threat.of("rotation", 5), torch.zeros(1, 1))

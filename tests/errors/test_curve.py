@@ -118,7 +118,7 @@ def small_model(interpolation: str = "bicubic", attacker: str = "bilinear", quan
     defence = Defence.surface(
         "rotation", 30, noise=0.1, interpolation=interpolation, preprocess=Preprocess("circle", 0, 1, 5)
     )
-    threat = Threat.surface("rotation", 40, interpolation=attacker, quantized=quantized)
+    threat = Threat.of("rotation", 40, interpolation=attacker, quantized=quantized)
     beta = defence.draw_beta(5, torch.Generator().manual_seed(0))
     return model(pictures("smooth", 2, 10, 11), defence, threat, beta)
 
@@ -276,7 +276,7 @@ def case(
 ) -> tuple[Tensor, Defence, Threat, Tensor]:
     sigma, gamma = (30, 25) if name == "rotation" else (12, 15)
     defence = Defence.surface(name, sigma, noise=0.1, interpolation=interpolation, preprocess=preprocess)
-    threat = Threat.surface(name, gamma, quantized=quantized)
+    threat = Threat.of(name, gamma, quantized=quantized)
     beta = defence.draw_beta(6, torch.Generator().manual_seed(3))
     return pictures(kind, 1 + (kind == "smooth") * 2, *size), defence, threat, beta
 
@@ -310,7 +310,7 @@ def test_the_plain_form_agrees() -> None:
 def test_a_bicubic_attacker_may_overshoot() -> None:
     x, defence, _, beta = case(*CASES[3])
     for quantized in (True, False):
-        threat = Threat.surface("rotation", 12, interpolation="bicubic", quantized=quantized)
+        threat = Threat.of("rotation", 12, interpolation="bicubic", quantized=quantized)
         result = curve_bound(x, defence, threat, beta[:2], tightness=1.1, time_limit=10)
         assert bool((attack(x, defence, threat, beta[:2]) <= result.upper).all())
 
@@ -338,7 +338,7 @@ def test_a_target_settles_early() -> None:
 
 def test_a_point_as_threat() -> None:
     x, defence, _, beta = case(*CASES[0])
-    threat = Threat.surface("rotation", 0)
+    threat = Threat.of("rotation", 0)
     result = curve_bound(x, defence, threat, beta)
     assert bool((attack(x, defence, threat, beta, 1) <= result.upper).all())
 
@@ -376,7 +376,7 @@ SPREAD = [
 def test_digits() -> None:
     """Two of the digits that come with the package, ±50°: no attack beats the bound, and it is tight."""
     defence = Defence.surface("rotation", 30, noise=0.15, preprocess=Preprocess("circle", 1, 1.5, 7))
-    threat = Threat.surface("rotation", 50)
+    threat = Threat.of("rotation", 50)
     for x in data.load("mnist500").images[:2].double() / 255:
         beta = defence.draw_beta(3, torch.Generator().manual_seed(9))
         result = curve_bound(x, defence, threat, beta)
@@ -390,7 +390,7 @@ def test_no_attack_beats_translation_and_values(which: int) -> None:
     name, gamma, interpolation, kind, preprocess, quantized = SPREAD[which]
     sigma = {"translation": 1.0, "brightness": 0.1, "contrast": 10.0}[name]
     defence = Defence.surface(name, sigma, noise=0.1, interpolation=interpolation, preprocess=preprocess)
-    threat = Threat.surface(name, gamma, quantized=quantized)
+    threat = Threat.of(name, gamma, quantized=quantized)
     x = pictures(kind, 1 + (kind == "smooth") * 2, 9, 10)
     beta = defence.draw_beta(3, torch.Generator().manual_seed(6))
     beta[0] = beta[0].round()
@@ -406,7 +406,7 @@ def test_no_attack_beats_translation_and_values(which: int) -> None:
 
 def test_volume() -> None:
     defence = Defence.surface("volume", 2, noise=0.01)
-    threat = Threat.surface("volume", 3)
+    threat = Threat.of("volume", 3)
     x = torch.rand(1, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(7)) * 1.6 - 0.8
     beta = defence.draw_beta(3, torch.Generator().manual_seed(8))
     result = curve_bound(x, defence, threat, beta)
@@ -443,7 +443,7 @@ def test_every_piece_is_needed(
     monkeypatch.setattr(curve_cells, "DEPTH", 0)
     monkeypatch.setattr(curve_cells, "MOTION", 0.4)
     defence = Defence.surface("rotation", 30, noise=0.1, interpolation=interpolation, preprocess=vignette)
-    threat = Threat.surface("rotation", 20, quantized=kind == "constant")
+    threat = Threat.of("rotation", 20, quantized=kind == "constant")
     beta = defence.draw_beta(12, torch.Generator().manual_seed(3))
     x = pictures(kind, 1, 13, 13) * 0.995
     found = attack(x, defence, threat, beta)
@@ -473,7 +473,7 @@ def test_the_attackers_remainder_is_needed(monkeypatch: pytest.MonkeyPatch, name
 def test_user_errors_are_explained() -> None:
     x, defence, threat, beta = case(*CASES[0])
     with pytest.raises(ValueError, match="share"):
-        curve_bound(x, defence, Threat.surface("scaling", 10), beta)
+        curve_bound(x, defence, Threat.of("scaling", 10), beta)
     with pytest.raises(ValueError, match=r"\[B, 1\]"):
         curve_bound(x, defence, threat, beta[:, 0])
     with pytest.raises(ValueError, match=r"\[0,1\]"):

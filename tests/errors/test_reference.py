@@ -115,7 +115,7 @@ def test_no_attack_beats_the_bound(which: int, kind: str) -> None:
     defence = Defence.surface(
         name, sigma, noise=0.1, interpolation=interpolation, preprocess=preprocess, reference=reference
     )
-    threat = Threat.surface(name, gamma, quantized=quantized)
+    threat = Threat.of(name, gamma, quantized=quantized)
     x = picture(kind, 10)
     beta = defence.draw_beta(4, torch.Generator().manual_seed(6))
     beta[0] = 0
@@ -133,7 +133,7 @@ def test_no_attack_beats_the_bound(which: int, kind: str) -> None:
 def test_mitchell_halves_the_error_of_digits() -> None:
     """Two digits, proved bounds: the smoothing of the bilinear attacker is met half-way."""
     plain = Defence.surface("rotation", 10, noise=0.2, interpolation="bicubic-0.5", preprocess=BLUR)
-    threat = Threat.surface("rotation", 30)
+    threat = Threat.of("rotation", 30)
     for x in data.load("mnist500").images[:2].double() / 255:
         beta = plain.draw_beta(4, torch.Generator().manual_seed(1))
         sizes = [
@@ -160,7 +160,7 @@ def test_votes_are_counted_at_the_reference() -> None:
     as large as the difference.
     """
     defence = Defence.surface("rotation", 0.01, noise=0.001, interpolation="bicubic-0.5", reference="mitchell")
-    threat = Threat.surface("rotation", 0.001)
+    threat = Threat.of("rotation", 0.001)
     sampling, asked = Sampling(n=500, seed=1), []
 
     def remembering(batch: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ def test_votes_are_counted_at_the_reference() -> None:
 
 def test_sampled_and_proved_errors_agree() -> None:
     defence = Defence.surface("rotation", 10, noise=0.1, preprocess=BLUR, reference="mitchell")
-    threat = Threat.surface("rotation", 20)
+    threat = Threat.of("rotation", 20)
     x, beta = picture("smooth", 12), defence.draw_beta(5, torch.Generator().manual_seed(3))
     sampled, proved = (sup(x, defence, threat, beta).values for sup in (Sampled(), Curve()))
     assert bool((sampled <= proved).all()) and float(sampled.max()) > 0.9 * float(proved.max()) / 1.05
@@ -187,10 +187,10 @@ def test_sampled_and_proved_errors_agree() -> None:
 
 def test_where_a_reference_does_not_belong(tmp_path: Path) -> None:
     defence = Defence.surface("rotation", 10, noise=0.1, interpolation="bilinear", reference="mitchell")
-    threat = Threat.surface("rotation", 5)
+    threat = Threat.of("rotation", 5)
     x, beta = dot().double(), torch.zeros(1, 1, dtype=torch.float64)
     with pytest.raises(ValueError, match="γ = 0"):
-        Threat.surface("rotation", 5, interpolation="mitchell")
+        Threat.of("rotation", 5, interpolation="mitchell")
     with pytest.raises(ValueError, match="no reference"):
         boxes_bound(x, defence, threat, beta)
     with pytest.raises(ValueError, match="γ = 0"):

@@ -39,7 +39,7 @@ from warpcert.threat import Threat
 from warpcert.transforms.kernels import Kernel, kernel
 
 STILL = Defence.surface("rotation", 0.01, noise=0.001, interpolation="bicubic-0.5", reference="mitchell")
-HARDLY = Threat.surface("rotation", 0.001)
+HARDLY = Threat.of("rotation", 0.001)
 
 
 class Remembering:
@@ -66,7 +66,7 @@ def test_the_slack_of_both_kernels_is_in_the_bound(name: str, monkeypatch: pytes
     """10⁴ for the deployed kernel, 10² for the reference; where steepness is used, each side's own."""
     x = torch.rand(1, 7, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     defence = Defence.surface(name, 1, noise=0.1, interpolation="bicubic-0.5", reference="mitchell")
-    threat = Threat.surface(name, 0.5)
+    threat = Threat.of(name, 0.5)
     sides = {"bicubic-0.5": 1e4, "mitchell": 1e2}
     steep: dict[str, float] = {}
 
@@ -95,7 +95,7 @@ def test_chords_of_the_reference_leave_no_more_than_their_remainder(name: str, m
     """Kinks of a bilinear reference, curvature of a cubic one: of the reference's own tables, not the defender's."""
     x = torch.rand(2, 8, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
     defence = Defence.surface(name, 1, noise=0.1, interpolation=mine, reference=theirs)
-    m = model(x, defence, Threat.surface(name, 5), torch.zeros(1, 1, dtype=torch.float64))
+    m = model(x, defence, Threat.of(name, 5), torch.zeros(1, 1, dtype=torch.float64))
     width = 0.02  # at most 0.12 px
     low = torch.arange(-20, 20, dtype=torch.float64) * 0.0173
     share = torch.linspace(0, 1, 9, dtype=torch.float64)
@@ -152,7 +152,7 @@ def test_every_way_to_E_sees_the_reference() -> None:
 
 def test_individual_certificates_go_without_a_reference() -> None:
     """Votes at x' and errors are those of the deployed kernel: the same certificate as without one."""
-    threat = Threat.surface("rotation", 0.5)
+    threat = Threat.of("rotation", 0.5)
     made = []
     for defence in (STILL, replace(STILL, reference=None)):
         f = Remembering()

@@ -80,7 +80,7 @@ def misses(crossings: Crossings, x: Tensor, threat: Threat, gamma: Tensor) -> in
 def test_every_attack_is_enumerated(name: str, shape: tuple[int, int, int], generator: torch.Generator) -> None:
     x = picture(name, shape)
     for key, surface in THREATS.items():
-        threat = Threat.surface(surface[0], *surface[1:])
+        threat = Threat.of(surface[0], *surface[1:])
         crossings = find_crossings(x, threat)
         gamma = threat.box.uniform(4000, generator)[:, 0]
         assert misses(crossings, x, threat, gamma) == 0, key
@@ -93,7 +93,7 @@ def test_every_attack_is_enumerated(name: str, shape: tuple[int, int, int], gene
 
 def test_every_attack_on_a_digit_is_enumerated(generator: torch.Generator) -> None:
     x = load("mnist500").images[7].double() / 255
-    threat = Threat.surface("rotation", 12)
+    threat = Threat.of("rotation", 12)
     crossings = find_crossings(x, threat)
     gamma = torch.cat((threat.box.uniform(30_000, generator)[:, 0], torch.tensor([0.0, *threat.box.lower])))
     assert misses(crossings, x, threat, gamma) == 0
@@ -105,7 +105,7 @@ def test_every_attack_on_a_digit_is_enumerated(generator: torch.Generator) -> No
 def test_an_attack_that_starts_from_rounded_floats_is_enumerated_too() -> None:
     """k/255 in float32 is off by up to 3·10⁻⁸: float64 attacks on those numbers must be among the images."""
     x = load("mnist500").image(7)[:, 4:24, 4:24].contiguous()
-    threat = Threat.surface("rotation", 6)
+    threat = Threat.of("rotation", 6)
     crossings = find_crossings(x, threat)
     order = (crossings.lower[1:] - crossings.upper[:-1]).argsort()[:240]  # the closest neighbours
     ends = (crossings.lower[order + 1], crossings.upper[order])
@@ -159,7 +159,7 @@ EXACT = {
 def test_exact_arithmetic_is_enumerated_ties_by_rule(key: str, name: str) -> None:
     """Rational parameters hit thresholds exactly: rounding them up, down or to even is in the enumeration."""
     surface, parameters = EXACT[key]
-    threat = Threat.surface(surface[0], *surface[1:])
+    threat = Threat.of(surface[0], *surface[1:])
     ties = 0
     for shape in ((1, 4, 4), (1, 3, 5)):
         x = picture(name, shape)
@@ -178,7 +178,7 @@ def test_exact_arithmetic_is_enumerated_ties_by_rule(key: str, name: str) -> Non
 @pytest.mark.parametrize("key", ["rotation", "scaling"])
 def test_a_sloppy_attacker_is_enumerated(key: str, generator: torch.Generator) -> None:
     x, sloppy = picture("noise", (1, 5, 5)), 1e-5
-    threat = Threat.surface(*THREATS[key])
+    threat = Threat.of(*THREATS[key])
     crossings = find_crossings(x, threat, tolerance=sloppy)
     made = plan(crossings, limit=1 << 14)
     assert made.bundles == made.unresolved == 0 and made.base.numel() > 20
@@ -190,7 +190,7 @@ def test_a_sloppy_attacker_is_enumerated(key: str, generator: torch.Generator) -
 
 
 def test_dropping_or_moving_one_crossing_is_noticed(generator: torch.Generator) -> None:
-    x, threat = picture("noise", (1, 5, 4)), Threat.surface("rotation", 40)
+    x, threat = picture("noise", (1, 5, 4)), Threat.of("rotation", 40)
     crossings = find_crossings(x, threat)
     gamma = threat.box.uniform(20_000, generator)[:, 0]
     assert misses(crossings, x, threat, gamma) == 0
@@ -205,7 +205,7 @@ def test_dropping_or_moving_one_crossing_is_noticed(generator: torch.Generator) 
 
 def test_events_hold_their_root_tightly() -> None:
     x = picture("noise", (1, 7, 7))
-    c = find_crossings(x, Threat.surface("rotation", 50))
+    c = find_crossings(x, Threat.of("rotation", 50))
     assert (c.upper - c.lower).median() < 1e-11 and (c.high - c.low == 1).all() and (c.before != c.after).all()
     assert ((c.before - c.after).abs() == 1).all() and c.lower.min() > c.gamma[0] and c.upper.max() < c.gamma[1]
     for end, level in ((c.lower, c.before), (c.upper, c.after)):
@@ -224,7 +224,7 @@ def test_the_generator_is_the_derivative_of_the_source(transform: Rotation | Sca
 
 
 def test_batches_agree_and_float_pictures_of_8_bits_are_8_bit() -> None:
-    x, threat = picture("constant", (3, 4, 5)), Threat.surface("scaling", 30)
+    x, threat = picture("constant", (3, 4, 5)), Threat.of("scaling", 30)
     made = plan(find_crossings(x, threat))
     assert made.bundles and made.total == len(everything(made)[0])
     same = plan(find_crossings(x.float() / 255, threat))
@@ -233,7 +233,7 @@ def test_batches_agree_and_float_pictures_of_8_bits_are_8_bit() -> None:
 
 
 def test_grey_pictures_cover_all_combinations_or_bundle() -> None:
-    x, threat = picture("noise", (1, 4, 5)).expand(3, 4, 5).contiguous(), Threat.surface("rotation", 8)
+    x, threat = picture("noise", (1, 4, 5)).expand(3, 4, 5).contiguous(), Threat.of("rotation", 8)
     crossings = find_crossings(x, threat)
     apart, together = plan(crossings), plan(crossings, limit=4)
     assert apart.bundles == 0 and (apart.rows >= 8).all() and len(apart.base) <= len(crossings) // 3
@@ -245,7 +245,7 @@ def test_grey_pictures_cover_all_combinations_or_bundle() -> None:
 @pytest.mark.parametrize("name", ["noise", "binary"])
 @pytest.mark.parametrize("step", [1, 2, 16])
 def test_equations_vanish_at_their_events(key: str, name: str, step: int) -> None:
-    threat = Threat.surface(THREATS[key][0], *THREATS[key][1:])
+    threat = Threat.of(THREATS[key][0], *THREATS[key][1:])
     c = find_crossings(picture(name, (1, 5, 4)), threat, step=step)
     t = {"scaling": -1, "contrast": 1}.get(key, 0)
 
@@ -319,7 +319,7 @@ class Spotter:
 
 @pytest.mark.parametrize("key", ["rotation", "scaling", "contrast"])
 def test_one_wrong_image_is_found_and_real(key: str, generator: torch.Generator) -> None:
-    x, threat = picture("noise", (1, 5, 6)), Threat.surface(THREATS[key][0], *THREATS[key][1:])
+    x, threat = picture("noise", (1, 5, 6)), Threat.of(THREATS[key][0], *THREATS[key][1:])
     every, where = everything(plan(find_crossings(x, threat)))
     gaps = np.flatnonzero(where[:, 0] < where[:, 1])
     pick = torch.randint(len(gaps), (6,), generator=generator).tolist()
@@ -334,7 +334,7 @@ def test_one_wrong_image_is_found_and_real(key: str, generator: torch.Generator)
 
 
 def test_agreement_is_a_proof_and_counts_are_told() -> None:
-    x, threat = picture("noise", (1, 5, 6)), Threat.surface("rotation", 30)
+    x, threat = picture("noise", (1, 5, 6)), Threat.of("rotation", 30)
     spotter = Spotter(torch.full(x.shape, 3))
     verdict = verify(spotter, x, threat, batch=64)
     assert verdict.verified and verdict.label == 0 and verdict.gamma is None and verdict.scope == "tolerance"
@@ -344,7 +344,7 @@ def test_agreement_is_a_proof_and_counts_are_told() -> None:
 
 
 def test_an_image_that_no_parameter_produces_leaves_it_open() -> None:
-    x, threat = picture("noise", (1, 4, 4)).expand(3, 4, 4).contiguous(), Threat.surface("rotation", 5)
+    x, threat = picture("noise", (1, 4, 4)).expand(3, 4, 4).contiguous(), Threat.of("rotation", 5)
     every, where = everything(plan(find_crossings(x, threat)))
     coloured = np.flatnonzero((where[:, 0] >= where[:, 1]) & (every[:, :16] != every[:, 16:32]).any(1))
     target = torch.from_numpy(every[coloured[len(coloured) // 2]]).view(x.shape)
@@ -355,7 +355,7 @@ def test_an_image_that_no_parameter_produces_leaves_it_open() -> None:
 
 
 def test_a_thin_margin_or_nan_leaves_it_open() -> None:
-    x, threat = picture("noise", (1, 4, 4)), Threat.surface("rotation", 5)
+    x, threat = picture("noise", (1, 4, 4)), Threat.of("rotation", 5)
     for logits in ([1.0, 1.0 - 1e-6], [math.nan, 0.0]):
         verdict = verify(lambda z, logits=logits: torch.tensor(logits).expand(len(z), 2), x, threat, label=0)
         assert not verdict.verified and verdict.gamma is None and "slack" in verdict.reason
@@ -363,10 +363,10 @@ def test_a_thin_margin_or_nan_leaves_it_open() -> None:
 
 def test_too_many_combinations_are_admitted() -> None:
     board = picture("checkerboard", (1, 7, 7))
-    verdict = verify(Spotter(torch.full(board.shape, 3)), board, Threat.surface("scaling", -60, 80))
+    verdict = verify(Spotter(torch.full(board.shape, 3)), board, Threat.of("scaling", -60, 80))
     assert not verdict.verified and verdict.gamma is None and verdict.unresolved > 0 and "overlap" in verdict.reason
     on_threshold = torch.full((1, 4, 4), 100.5 / 255, dtype=torch.float64)
-    verdict = verify(Spotter(board[:, :4, :4]), on_threshold, Threat.surface("contrast", 0, 1e-11), label=0)
+    verdict = verify(Spotter(board[:, :4, :4]), on_threshold, Threat.of("contrast", 0, 1e-11), label=0)
     assert not verdict.verified and verdict.unresolved == 1
 
 
@@ -375,20 +375,20 @@ def test_gamma_may_be_a_point_or_one_sided() -> None:
     spotter = Spotter(torch.full(x.shape, 3))
     point = verify(spotter, x, Threat(Rotation(), Box((0.0,), (0.0,))))
     assert point.verified and point.evaluated == 1 and point.crossings == 0
-    whole = len(find_crossings(x, Threat.surface("rotation", 20)))
-    sides = [len(find_crossings(x, Threat.surface("rotation", *ends))) for ends in ((-20, 0), (0, 20))]
+    whole = len(find_crossings(x, Threat.of("rotation", 20)))
+    sides = [len(find_crossings(x, Threat.of("rotation", *ends))) for ends in ((-20, 0), (0, 20))]
     assert sum(sides) == whole
 
 
 @pytest.mark.parametrize(
     ("x", "threat", "tolerance", "words"),
     [
-        (torch.zeros(1, 4, 4), Threat.surface("rotation", 5, quantized=False), 0.0, "8-bit"),
-        (torch.zeros(1, 4, 4), Threat.surface("rotation", 5, interpolation="bicubic"), 0.0, "bilinear"),
-        (torch.zeros(1, 4, 4), Threat.surface("translation", 1), 0.0, "translation"),
-        (torch.zeros(4, 4), Threat.surface("rotation", 5), 0.0, "shape"),
-        (torch.full((1, 4, 4), 1.5), Threat.surface("rotation", 5), 0.0, "scale"),
-        (torch.zeros(1, 4, 4), Threat.surface("rotation", 5), 0.01, "tolerance"),
+        (torch.zeros(1, 4, 4), Threat.of("rotation", 5, quantized=False), 0.0, "8-bit"),
+        (torch.zeros(1, 4, 4), Threat.of("rotation", 5, interpolation="bicubic"), 0.0, "bilinear"),
+        (torch.zeros(1, 4, 4), Threat.of("translation", 1), 0.0, "translation"),
+        (torch.zeros(4, 4), Threat.of("rotation", 5), 0.0, "shape"),
+        (torch.full((1, 4, 4), 1.5), Threat.of("rotation", 5), 0.0, "scale"),
+        (torch.zeros(1, 4, 4), Threat.of("rotation", 5), 0.01, "tolerance"),
     ],
 )
 def test_errors_say_what_to_do(x: Tensor, threat: Threat, tolerance: float, words: str) -> None:
@@ -399,7 +399,7 @@ def test_errors_say_what_to_do(x: Tensor, threat: Threat, tolerance: float, word
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("key", list(THREATS))
 def test_the_gpu_finds_the_same(key: str) -> None:
-    x, threat = picture("noise", (3, 6, 5)), Threat.surface(THREATS[key][0], *THREATS[key][1:])
+    x, threat = picture("noise", (3, 6, 5)), Threat.of(THREATS[key][0], *THREATS[key][1:])
     here, there = find_crossings(x, threat), find_crossings(x.cuda(), threat)
     assert len(here) == len(there) and torch.equal(here.start, there.start.cpu())
     assert (here.upper - there.upper.cpu()).abs().max() < 1e-9

@@ -87,7 +87,7 @@ def check(verdict: Verdict, f: Any, x: Tensor, threat: Threat) -> None:
 @pytest.mark.parametrize("key", list(THREATS))
 @pytest.mark.parametrize("seed", range(4))
 def test_the_range_is_sound_and_cannot_be_wider(key: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, threat = noise(seed), Threat.surface(*THREATS[key])
+    x, threat = noise(seed), Threat.of(*THREATS[key])
     f = Affine(x, seed)
     verdict = verify(f, x, threat, batch=100)
     check(verdict, f, x, threat)
@@ -109,7 +109,7 @@ def spines(x: Tensor, threat: Threat, side: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("key", ["rotation", "scaling", "brightness"])
 def test_one_wrong_image_ends_the_range_at_its_own_event(key: str, generator: torch.Generator) -> None:
-    x, threat = noise(7), Threat.surface(*THREATS[key])
+    x, threat = noise(7), Threat.of(*THREATS[key])
     ends = {1: threat.box.upper[0], -1: -threat.box.lower[0]}
     every = {side: spines(x, threat, side) for side in ends}
     for turn in range(6):
@@ -129,7 +129,7 @@ def test_one_wrong_image_ends_the_range_at_its_own_event(key: str, generator: to
 
 @pytest.mark.parametrize("key", ["rotation", "scaling", "brightness"])
 def test_a_range_one_event_too_wide_is_noticed(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, threat = noise(3), Threat.surface(*THREATS[key])
+    x, threat = noise(3), Threat.of(*THREATS[key])
     f = Affine(x, 3)
     honest = verify(f, x, threat).held
     assert honest is not None and errors(f, x, threat, honest, count=100) == 0
@@ -147,7 +147,7 @@ def test_a_range_one_event_too_wide_is_noticed(key: str, monkeypatch: pytest.Mon
 def test_overlapping_events_end_the_range_where_the_first_of_them_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sloppy attacker can hand over the combination anywhere where its events overlap."""
     monkeypatch.setattr(exact._Judge, "probe", lambda *_: None)  # else events are enclosed anew
-    x, threat, sloppy = noise(5), Threat.surface("rotation", 0, 20), 1e-5
+    x, threat, sloppy = noise(5), Threat.of("rotation", 0, 20), 1e-5
     made = plan(find_crossings(x, threat, sloppy))
     image, where = (torch.cat(each) for each in zip(*images(made), strict=True))
     spine = {row.numpy().tobytes() for row in image[where[:, 0] < where[:, 1]]}
@@ -168,7 +168,7 @@ def test_overlapping_events_end_the_range_where_the_first_of_them_begins(monkeyp
 
 
 def test_a_thin_lead_ends_the_range_without_a_counterexample() -> None:
-    x, threat = noise(2), Threat.surface("rotation", 20)
+    x, threat = noise(2), Threat.of("rotation", 20)
     image, where = spines(x, threat, -1)
 
     def f(z: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ def test_a_thin_lead_ends_the_range_without_a_counterexample() -> None:
 
 def test_crowded_crossings_end_the_range() -> None:
     """On threshold all at once at γ₀: nothing is proved from there on, everything before."""
-    x, threat = torch.full((1, 4, 4), 100.25 / 255, dtype=torch.float64), Threat.surface("brightness", -0.005, 0.006)
+    x, threat = torch.full((1, 4, 4), 100.25 / 255, dtype=torch.float64), Threat.of("brightness", -0.005, 0.006)
     verdict = verify(lambda z: torch.tensor([1.0, 0.0]).expand(len(z), 2), x, threat)
     assert verdict.unresolved == 3 and "overlap" in verdict.reason and verdict.gamma is None
     at = {side: gap / 255 / end for side, gap, end in (("right", 0.25, 0.006), ("left", 0.75, 0.005))}
@@ -195,7 +195,7 @@ def test_crowded_crossings_end_the_range() -> None:
 
 @pytest.mark.parametrize("key", list(THREATS))
 def test_mirrored_events_make_the_same_images(key: str) -> None:
-    x, threat = noise(4, (2, 4, 5)), Threat.surface(*THREATS[key])
+    x, threat = noise(4, (2, 4, 5)), Threat.of(*THREATS[key])
     there = find_crossings(x, threat)
     back = there.mirrored()
     assert back.gamma == (-there.gamma[1], -there.gamma[0]) and torch.equal(back.mirrored().start, there.start)
@@ -208,7 +208,7 @@ def test_what_is_possible_has_begun(generator: torch.Generator) -> None:
 
     The second picture lies on thresholds: its events hold γ = 0.
     """
-    sloppy, threat = 1e-5, Threat.surface("rotation", -6, 9)
+    sloppy, threat = 1e-5, Threat.of("rotation", -6, 9)
     for x in (noise(5), (noise(5, (1, 3, 3)).double() // 2 + 0.5) / 255):
         whole = find_crossings(x, threat, sloppy)
         for side, half in ((1, whole.from_zero()), (-1, whole.mirrored().from_zero())):
@@ -227,7 +227,7 @@ def test_what_is_possible_has_begun(generator: torch.Generator) -> None:
 
 @pytest.mark.parametrize("limit", [2, 1024])
 def test_onsets_do_not_decrease_and_lie_below_what_occurs(limit: int) -> None:
-    x, threat = noise(6).expand(3, 5, 5).contiguous(), Threat.surface("rotation", 0, 25)
+    x, threat = noise(6).expand(3, 5, 5).contiguous(), Threat.of("rotation", 0, 25)
     made = plan(find_crossings(x, threat), limit)
     assert bool((made.onset.diff() >= 0).all()) and made.onset[0] == 0
     chunks = Chunks(made, 50)
@@ -239,9 +239,9 @@ def test_onsets_do_not_decrease_and_lie_below_what_occurs(limit: int) -> None:
 
 @pytest.mark.parametrize("ends", [(-20, 0), (0, 20), (-5, 20), (-20, 5)])
 def test_one_sided_and_lopsided_ranges(ends: tuple[float, float]) -> None:
-    x, threat = noise(8), Threat.surface("rotation", *ends)
+    x, threat = noise(8), Threat.of("rotation", *ends)
     f = Affine(x, 8)
-    whole = verify(f, x, Threat.surface("rotation", 20))
+    whole = verify(f, x, Threat.of("rotation", 20))
     part = verify(f, x, threat)
     assert whole.held is not None and part.held is not None and errors(f, x, threat, part.held) == 0
     assert (part.held == 1) == (part.gamma is None)
@@ -250,7 +250,7 @@ def test_one_sided_and_lopsided_ranges(ends: tuple[float, float]) -> None:
 
 
 def test_nothing_is_held_where_the_picture_itself_fails() -> None:
-    x, threat = noise(9), Threat.surface("rotation", 5)
+    x, threat = noise(9), Threat.of("rotation", 5)
     for label in (1, 2):
         verdict = verify(Affine(x, 9), x, threat, label=label)
         assert verdict.held is None and not verdict.verified and abs(verdict.gamma or 0.0) < 1e-12
@@ -263,7 +263,7 @@ def defence(transform: str) -> Defence:
 
 
 def test_certificates_of_a_part_of_the_range() -> None:
-    x, threat = noise(0), Threat.surface("rotation", 50)
+    x, threat = noise(0), Threat.of("rotation", 50)
     f = Affine(x, 0)
     c = wc.exact(f, x.float() / 255, defence("rotation"), threat)
     assert c.label == 0 and c.reach is not None and c.exhausted is not None and c.counterexample is not None

@@ -40,7 +40,7 @@ def test_the_embedded_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def test_a_model_from_the_shelf(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = wc.load("small")
-    assert loaded.threat == wc.Threat.surface("scaling", 20, quantized=False) and loaded.figures == {"cover": ".9"}
+    assert loaded.threat == wc.Threat.of("scaling", 20, quantized=False) and loaded.figures == {"cover": ".9"}
     assert loaded.classes == ("a", "b") and loaded.defence.sigma_noise == 0.1
     by_path = wc.load(str(shelf / "small" / "model.safetensors"))
     assert by_path.threat == loaded.threat and by_path.figures == {}

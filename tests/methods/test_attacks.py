@@ -11,7 +11,7 @@ from torch import Tensor
 
 import warpcert as wc
 
-THREAT = wc.Threat.surface("rotation", 40)
+THREAT = wc.Threat.of("rotation", 40)
 
 
 def tilt(z: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ def test_gradient_climbs_from_where_it_starts(generator: torch.Generator) -> Non
 
 
 def test_a_harmless_threat_fails(generator: torch.Generator) -> None:
-    tiny = wc.Threat.surface("rotation", 0.5)
+    tiny = wc.Threat.of("rotation", 0.5)
     assert not wc.worst_of_k(tilt, bar(), 1, tiny, generator=generator).succeeded
 
 

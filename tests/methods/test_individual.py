@@ -22,7 +22,7 @@ from warpcert.networks import resnet as models
 from warpcert.originals.protocol import InverseBound, Originals
 
 SIDE = 12
-THREAT = wc.Threat.surface("rotation", 10)
+THREAT = wc.Threat.of("rotation", 10)
 DEFENCE = wc.Defence.surface("rotation", 10, noise=0.2, preprocess=wc.Preprocess("circle", 4))
 MASK = DEFENCE.preprocess.mask(SIDE, SIDE)
 INSIDE = int(MASK.sum())
@@ -342,7 +342,7 @@ def test_certified_digits_have_the_same_answer_as_their_originals(generator: tor
     assert certified >= 1
 
 
-SHIFT = wc.Threat.surface("translation", 1)
+SHIFT = wc.Threat.of("translation", 1)
 SHIFTED = wc.Defence.surface("translation", 0.4, noise=0.2, preprocess=wc.Preprocess("rectangle", 4))
 SQUARE = SHIFTED.preprocess.mask(SIDE, SIDE)
 

@@ -47,7 +47,7 @@ def plain(transform: str = "rotation") -> wc.Defence:
 def test_no_attack_breaks_a_certificate(transform: str, gamma: float, quantized: bool) -> None:
     model, reaches = network(), 0.0
     for seed in range(3):
-        x, threat = picture(seed), wc.Threat.surface(transform, gamma, quantized=quantized)
+        x, threat = picture(seed), wc.Threat.of(transform, gamma, quantized=quantized)
         c = wc.cover(model, x, plain(transform), threat, model="m", max_windows=3000)
         assert c.kind == "proved" and c.form == "margin" and not c.alpha
         again = Certificate.from_dict(json.loads(json.dumps(c.to_dict())))
@@ -63,7 +63,7 @@ def test_no_attack_breaks_a_certificate(transform: str, gamma: float, quantized:
 
 def test_windows_follow_the_margin() -> None:
     """A constant ten times larger needs more windows, and may certify less; never more."""
-    model, x, threat = network(), picture(), wc.Threat.surface("rotation", 10, quantized=False)
+    model, x, threat = network(), picture(), wc.Threat.of("rotation", 10, quantized=False)
     one, ten = (wc.cover(model, x, plain(), threat, lipschitz=L) for L in (1.0, 10.0))
     assert one.reach is not None and len(one.windows) > 1
     assert ten.reach is None or (len(ten.windows) > len(one.windows) and ten.reach.upper[0] <= one.reach.upper[0])
@@ -74,7 +74,7 @@ def test_false_constants_are_found_out() -> None:
     broken = 0
     for seed in range(6):
         model = network(seed)
-        x, threat = picture(seed), wc.Threat.surface("rotation", 180, quantized=False)
+        x, threat = picture(seed), wc.Threat.of("rotation", 180, quantized=False)
         c = wc.cover(model, x, plain(), threat, lipschitz=1e-5)
         if c.reach:
             gammas = c.reach.uniform(2000, torch.Generator().manual_seed(seed))
@@ -83,7 +83,7 @@ def test_false_constants_are_found_out() -> None:
 
 
 def test_edited_records_are_refused() -> None:
-    c = wc.cover(network(), picture(), plain(), wc.Threat.surface("rotation", 10, quantized=False))
+    c = wc.cover(network(), picture(), plain(), wc.Threat.of("rotation", 10, quantized=False))
     record = {k: v for k, v in c.to_dict().items() if k != "digest"}
     worse = json.loads(json.dumps(record))
     worse["margins"]["lipschitz"] = 100.0
@@ -99,7 +99,7 @@ def test_edited_records_are_refused() -> None:
 
 
 def test_the_slack_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, x, threat = network(), picture(), wc.Threat.surface("rotation", 5, quantized=False)
+    model, x, threat = network(), picture(), wc.Threat.of("rotation", 5, quantized=False)
     small, large = (
         MarginCover(model, x, plain(), threat, Margins(1.0, slack), True).certify(500, "") for slack in (0.0, 0.01)
     )
@@ -111,7 +111,7 @@ def test_the_slack_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_noise_or_a_constant_is_needed() -> None:
-    threat = wc.Threat.surface("rotation", 5)
+    threat = wc.Threat.of("rotation", 5)
     with pytest.raises(ValueError, match="Lipschitz constant"):
         wc.cover(lambda z: z.flatten(1)[:, :3], picture(), plain(), threat)
     with pytest.raises(ValueError, match="positive Lipschitz"):
@@ -132,7 +132,7 @@ def test_the_needed_margin_is_attained() -> None:
 
 def test_leads_are_rounded_down() -> None:
     cover = MarginCover(
-        network(), picture(), plain(), wc.Threat.surface("rotation", 5, quantized=False), Margins(1.0, 0.0), True
+        network(), picture(), plain(), wc.Threat.of("rotation", 5, quantized=False), Margins(1.0, 0.0), True
     )
     logits = torch.randn(5000, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64) ** 3
     lead = logits[:, 1] - logits[:, [0, 2]].amax(1)

@@ -90,7 +90,7 @@ def test_windows_tile_gamma() -> None:
 def test_sampled_error_is_the_error_at_its_worst_sample(generator: torch.Generator) -> None:
     x = torch.rand(3, 9, 8, generator=generator, dtype=torch.float64)
     defence = wc.Defence.surface("rotation", 20, noise=0.1, preprocess=wc.Preprocess("circle", 1, 1, 5))
-    threat = wc.Threat.surface("rotation", 30)
+    threat = wc.Threat.of("rotation", 30)
     beta = defence.draw_beta(6, generator)
     values = Sampled(gammas=21)(x, defence, threat, beta).values
     by_hand = torch.stack(
@@ -109,7 +109,7 @@ def test_translation_has_windows_in_the_plane() -> None:
         return torch.stack((-s, s), 1)
 
     defence = wc.Defence.surface("translation", 0.5, noise=1.0, preprocess=wc.Preprocess("rectangle", 1))
-    threat = wc.Threat.surface("translation", 0.5)
+    threat = wc.Threat.of("translation", 0.5)
     c = wc.dist_spt_x(
         bright_centre, x, defence, threat, wc.Sampling(n=4000, windows=2, seed=0), sup=Sampled(), betas=100
     )
@@ -127,7 +127,7 @@ def test_certified_digits_keep_their_label(generator: torch.Generator) -> None:
     defence, digits = wc.Defence.from_dict(extra["defence"]), data.load("mnist500")
     for index in (0, 1):
         x = digits.image(index)
-        threat = wc.Threat.surface("rotation", 50)
+        threat = wc.Threat.of("rotation", 50)
         c = wc.dist_spt_x(model, x, defence, threat, wc.Sampling(n=2000, windows=3, seed=index), betas=60)
         assert c.label == int(digits.labels[index]) and c.reach is not None
         inside = replace(threat, box=c.reach)
@@ -173,7 +173,7 @@ def test_n_too_small_says_which_would_do() -> None:
 
 def test_threat_and_defence_must_fit() -> None:
     with pytest.raises(ValueError, match="rotation"):
-        wc.base_spt(brighter, grey(0.6), DEFENCE, wc.Threat.surface("rotation", 10))
+        wc.base_spt(brighter, grey(0.6), DEFENCE, wc.Threat.of("rotation", 10))
     with pytest.raises(ValueError, match="σ"):
         wc.Defence.surface("rotation", -1, noise=0.1)
     with pytest.raises(ValueError, match="sigma_param > 0"):

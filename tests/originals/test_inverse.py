@@ -117,7 +117,7 @@ def test_the_worked_example_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_whole_pixels_are_read_back() -> None:
     """A shift by one pixel gives x back but for the rounding; the column that left the frame stays unknown."""
     x = torch.rand(3, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    threat = Threat.surface("translation", 2)
+    threat = Threat.of("translation", 2)
     gamma = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     found = interval_inverse(threat.attacked(x, gamma)[0], threat, gamma, gamma, refinements=0)
     width = (found.high - found.low)[0]
@@ -140,7 +140,7 @@ def test_refinement_only_shrinks(transform: SpatialTransform, generator: torch.G
 
 @pytest.mark.parametrize("degrees", [-7.31, 0.0, 4.2])
 def test_far_angles_are_excluded(degrees: float) -> None:
-    threat = Threat.surface("rotation", 10)
+    threat = Threat.of("rotation", 10)
     gamma = torch.tensor([[math.radians(degrees)]], dtype=torch.float64)
     for i in range(4):
         x = DIGITS.image(i)
@@ -155,7 +155,7 @@ def test_far_angles_are_excluded(degrees: float) -> None:
 
 
 def test_far_shifts_are_excluded() -> None:
-    threat = Threat.surface("translation", 1)
+    threat = Threat.of("translation", 1)
     x = DIGITS.image(3)
     gamma = torch.tensor([[0.63, -0.41]], dtype=torch.float64)
     low, high, found = surviving(threat.attacked(x, gamma)[0], threat, 20)
@@ -166,7 +166,7 @@ def test_far_shifts_are_excluded() -> None:
 
 def test_light_from_outside_the_frame_is_impossible() -> None:
     """All source points lie outside, where x is 0; one bright pixel of x' cannot have come from there."""
-    threat = Threat.surface("translation", 9)
+    threat = Threat.of("translation", 9)
     gamma = torch.tensor([[8.5, 0.0]], dtype=torch.float64)
     x_attacked = torch.zeros(1, 5, 5, dtype=torch.float64)
     assert bool(interval_inverse(x_attacked, threat, gamma, gamma + 0.2).possible)
@@ -176,7 +176,7 @@ def test_light_from_outside_the_frame_is_impossible() -> None:
 
 def attacked_noise() -> tuple[Tensor, Tensor, Threat, Tensor]:
     x = torch.rand(1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    threat = Threat.surface("rotation", 30)
+    threat = Threat.of("rotation", 30)
     gamma = torch.tensor([[0.2]], dtype=torch.float64)
     return x, threat.attacked(x, gamma)[0], threat, gamma
 
@@ -193,7 +193,7 @@ def test_without_the_rounding_the_original_is_lost(monkeypatch: pytest.MonkeyPat
 def test_without_one_region_the_original_is_lost(monkeypatch: pytest.MonkeyPatch, kept: str) -> None:
     """Source points from 0.2 px on one side of a grid line, where the true ones lie, to 0.05 px on the other."""
     x = torch.rand(1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    threat = Threat.surface("translation", 1)
+    threat = Threat.of("translation", 1)
     low, high = torch.tensor([[[-0.05, 0.0]], [[0.2, 0.0]]], dtype=torch.float64)
     if kept == "first":
         low, high = -high, -low
@@ -232,7 +232,7 @@ def test_zero_is_a_boundary(lower: float, upper: float, cells: int, edges: list[
 
 
 def test_no_boxes_and_impossible_pictures() -> None:
-    threat = Threat.surface("rotation", 10)
+    threat = Threat.of("rotation", 10)
     x_attacked = torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(0)).round()
     none = torch.zeros(0, 1)
     assert interval_inverse(x_attacked, threat, none, none).low.shape == (0, 1, 12, 12)
@@ -245,10 +245,10 @@ def test_no_boxes_and_impossible_pictures() -> None:
 def test_what_it_cannot_invert_is_refused() -> None:
     x, box = torch.zeros(1, 4, 4), torch.zeros(1, 1)
     with pytest.raises(ValueError, match="bilinear attacker"):
-        interval_inverse(x, Threat.surface("rotation", 5, interpolation="bicubic"), box, box)
+        interval_inverse(x, Threat.of("rotation", 5, interpolation="bicubic"), box, box)
     with pytest.raises(ValueError, match="moves pixels"):
-        interval_inverse(x, Threat.surface("brightness", 5), box, box)
-    threat = Threat.surface("rotation", 5)
+        interval_inverse(x, Threat.of("brightness", 5), box, box)
+    threat = Threat.of("rotation", 5)
     with pytest.raises(ValueError, match="k/255"):
         interval_inverse(x + 0.1234, threat, box, box)
     with pytest.raises(ValueError, match=r"\[C, H, W\]"):

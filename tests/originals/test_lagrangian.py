@@ -130,7 +130,7 @@ def test_no_original_exceeds_the_bound(
 ) -> None:  # fmt: skip
     """Boxes, exclusion and U(β) of a cell that holds the true γ, with zero tolerance."""
     generator = torch.Generator().manual_seed(seed)
-    threat = Threat.surface(name, 40 if name == "rotation" else 2, quantized=quantized)
+    threat = Threat.of(name, 40 if name == "rotation" else 2, quantized=quantized)
     d = defence(name, interpolation)
     x = picture(kind, shape, generator)
     gamma = reach * threat.box.uniform(1, generator)
@@ -153,7 +153,7 @@ def a_cell(
 ) -> tuple[Tensor, Tensor, Threat, Originals]:
     """x, γ, threat and a cell around γ, of a saturated picture."""
     generator = torch.Generator().manual_seed(seed)
-    threat = Threat.surface(name, 40 if name == "rotation" else 2)
+    threat = Threat.of(name, 40 if name == "rotation" else 2)
     x = picture("saturated", (1, size, size), generator)
     gamma = threat.box.uniform(1, generator)
     _, originals = one_cell(x, threat, gamma, width, 0.4)
@@ -212,7 +212,7 @@ def test_the_family_is_the_mean_of_its_corners(name: str) -> None:
     """A_t = Σ w_c A_c for all t: what λ and the exclusion rest on. Of two parameters the matrices of the corners
     themselves would not do; |C_t| z ≤ `spread` allows for that."""
     g = torch.Generator().manual_seed(0)
-    threat = Threat.surface(name, 10 if name == "rotation" else 1)
+    threat = Threat.of(name, 10 if name == "rotation" else 1)
     x = picture("noise", (1, 6, 7), g)
     gamma = torch.tensor([[0.1] * threat.box.dim], dtype=torch.float64)
     x_attacked, originals = one_cell(x, threat, gamma, 0.15, 0.4)
@@ -233,7 +233,7 @@ def test_the_family_is_the_mean_of_its_corners(name: str) -> None:
 def test_views_stay_below_their_spread() -> None:
     """|C_t| z for z that leave out one pixel, on a wide cell: s + t − st of a bilinear view is less at the corner than
     C_t has there, as C_t leaves out st."""
-    threat = Threat.surface("translation", 1)
+    threat = Threat.of("translation", 1)
     d = Defence.surface("translation", 0.5, noise=0.1, interpolation="bilinear")  # no blur
     x = picture("noise", (1, 6, 7), torch.Generator().manual_seed(0))
     x_attacked, originals = one_cell(x, threat, torch.full((1, 2), 0.1, dtype=torch.float64), 0.3, 0.2)
@@ -246,7 +246,7 @@ def test_views_stay_below_their_spread() -> None:
 
 def test_neighbours_in_the_plane_share_multipliers_only() -> None:
     """λ holds in both of two cells, each proved at its own corners: the families differ at the corner they share."""
-    threat, d = Threat.surface("translation", 1), defence("translation")
+    threat, d = Threat.of("translation", 1), defence("translation")
     x = picture("smooth", (1, 7, 7), torch.Generator().manual_seed(1))
     low = torch.tensor([[0.3, 0.2], [0.38, 0.2]], dtype=torch.float64)
     low[1, 0] = low[0, 0] + 0.08
@@ -314,7 +314,7 @@ def test_lambda_needs_the_variance(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_neighbours_share_their_proof(quantized: bool) -> None:
     """Three cells around γ, bounded as one group: λ holds in all, and the truth is below the bound of its own."""
     generator = torch.Generator().manual_seed(3)
-    threat = Threat.surface("rotation", 20, quantized=quantized)
+    threat = Threat.of("rotation", 20, quantized=quantized)
     x, gamma = picture("smooth", (1, 8, 8), generator), torch.tensor([[0.2]], dtype=torch.float64)
     edges = gamma + torch.tensor([[-0.006], [-0.002], [0.002], [0.006]], dtype=torch.float64)
     x_attacked = threat.attacked(x, gamma)[0]
@@ -360,7 +360,7 @@ def test_no_consistent_original_found_by_linear_programs_exceeds_it(
 ) -> None:
     """Digits of 14×14: the worst original that leads to the same x' stays below U, and U is near it (Lagrangian)."""
     x = torch.nn.functional.avg_pool2d(DIGITS.image(number).double()[None], 2)[0]
-    threat = Threat.surface("rotation", 10)
+    threat = Threat.of("rotation", 10)
     gamma = torch.tensor([[math.radians(degrees)]], dtype=torch.float64)
     x_attacked = threat.attacked(x, gamma)[0]
     originals = inverse.survivors(x_attacked, threat)
@@ -383,7 +383,7 @@ def test_no_consistent_original_found_by_linear_programs_exceeds_it(
 
 def test_shifts_are_found_and_bounded() -> None:
     x = torch.nn.functional.avg_pool2d(DIGITS.image(3).double()[None], 3)[0]
-    threat = Threat.surface("translation", 0.7)
+    threat = Threat.of("translation", 0.7)
     gamma = torch.tensor([[0.63, -0.41]], dtype=torch.float64)
     x_attacked = threat.attacked(x, gamma)[0]
     inverse = Lagrangian(motion=0.05, steps=4)
@@ -401,7 +401,7 @@ def test_shifts_are_found_and_bounded() -> None:
 def test_far_cells_are_excluded_and_the_rest_is_left() -> None:
     """Farkas finds cells that boxes miss; nothing survives for a picture that no rotation makes."""
     x = picture("smooth", (3, 12, 12), torch.Generator().manual_seed(0))
-    threat = Threat.surface("rotation", 10)
+    threat = Threat.of("rotation", 10)
     gamma = torch.tensor([[math.radians(5.0)]], dtype=torch.float64)
     x_attacked = threat.attacked(x, gamma)[0]
     edges = torch.linspace(math.radians(4), math.radians(6), 41, dtype=torch.float64)[:, None]
@@ -423,12 +423,12 @@ def test_far_cells_are_excluded_and_the_rest_is_left() -> None:
 
 def test_what_it_cannot_invert_is_refused() -> None:
     x, beta = torch.zeros(1, 8, 8), torch.zeros(2, 1)
-    threat = Threat.surface("rotation", 5)
+    threat = Threat.of("rotation", 5)
     d = defence("rotation")
     with pytest.raises(ValueError, match="rotation and translation"):
-        Lagrangian().survivors(x, Threat.surface("scaling", 5))
+        Lagrangian().survivors(x, Threat.of("scaling", 5))
     with pytest.raises(ValueError, match="bilinear attacker"):
-        Lagrangian().survivors(x, Threat.surface("rotation", 5, interpolation="bicubic"))
+        Lagrangian().survivors(x, Threat.of("rotation", 5, interpolation="bicubic"))
     with pytest.raises(ValueError, match="motion"):
         Lagrangian(motion=0).survivors(x, threat)
     originals = Functional().survivors(x, threat)
@@ -447,7 +447,7 @@ def test_what_it_cannot_invert_is_refused() -> None:
 def test_what_is_enough_is_not_sharpened() -> None:
     """Bounds stay above the truth; those above `enough` are sharpened, and only those."""
     x = torch.nn.functional.avg_pool2d(DIGITS.image(3).double()[None], 3)[0]
-    threat, d = Threat.surface("translation", 0.7), defence("translation", margin=1)
+    threat, d = Threat.of("translation", 0.7), defence("translation", margin=1)
     gamma = torch.tensor([[0.63, -0.41]], dtype=torch.float64)
     x_attacked = threat.attacked(x, gamma)[0]
     inverse = Lagrangian(steps=4)

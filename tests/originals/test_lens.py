@@ -134,7 +134,7 @@ def true_lambda(c: Cell, metric: Metric, d: Defence, beta: torch.Tensor) -> torc
 def test_lambda_by_nodes_holds(name: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many β between few nodes: λ is above the truth for each, and not far if the nodes are near."""
     d, eye = eye_of(name, kernel)
-    c = a_cell(name, Threat.surface(name, 20 if name == "rotation" else 1))
+    c = a_cell(name, Threat.of(name, 20 if name == "rotation" else 1))
     beta = 0.02 * torch.rand(60, c.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     metric = tuned([c], view(c, torch.Size((1, 9, 9)), d, beta[:8]), 3)
     truth = true_lambda(c, metric, d, beta)
@@ -151,7 +151,7 @@ def test_lambda_by_nodes_holds(name: str, kernel: str, monkeypatch: pytest.Monke
 def test_lambda_needs_what_lies_between_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without blur T_θ is the identity for a shift by one pixel, and dims details at the nodes around it."""
     d = Defence.surface("translation", 0.5, noise=0.1, interpolation="bilinear")
-    c = a_cell("translation", Threat.surface("translation", 1))
+    c = a_cell("translation", Threat.of("translation", 1))
     beta = 0.9 - 1e-4 * torch.rand(60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     one = torch.ones(81, dtype=torch.float64)
     metric = Metric(one, 1e-9 * one)

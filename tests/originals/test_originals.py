@@ -20,9 +20,9 @@ from warpcert.transforms import Preprocess
 
 INVERSES: list[InverseBound] = [IntervalInverse(refinements=3, cells=12, finest=0.02, most=64)]
 THREATS = {
-    "rotation": Threat.surface("rotation", 12),
-    "translation": Threat.surface("translation", 1.2),
-    "scaling": Threat.surface("scaling", 8),
+    "rotation": Threat.of("rotation", 12),
+    "translation": Threat.of("translation", 1.2),
+    "scaling": Threat.of("scaling", 8),
 }
 SIGMA = {"rotation": 20.0, "translation": 1.0, "scaling": 10.0}
 
@@ -144,7 +144,7 @@ def moved_to_the_end(inverse: IntervalInverse) -> bool:
     """One bright column, known exactly; γ at the end of a wide cell of translations."""
     x = torch.zeros(1, 7, 9, dtype=torch.float64)
     x[:, :, 4] = 1
-    threat, defence = Threat.surface("translation", 1), Defence.surface("translation", 1, noise=0.1)
+    threat, defence = Threat.of("translation", 1), Defence.surface("translation", 1, noise=0.1)
     start, end = (torch.tensor([v], dtype=torch.float64) for v in ([0.0, 0.0], [0.9, 0.0]))
     bound = inverse.errors(x, Originals(start, end, x[None], x[None], 1, 0.0), threat, defence, start)[0]
     return bool(true_errors(x, x, end, defence, start) <= bound)
@@ -153,7 +153,7 @@ def moved_to_the_end(inverse: IntervalInverse) -> bool:
 def worst_in_the_box(inverse: IntervalInverse) -> bool:
     """One pixel of T_β x between four: x anywhere in [0,1], chosen by the signs of the weights."""
     defence = Defence.surface("translation", 1, noise=0.1)
-    threat, zero = Threat.surface("translation", 1), torch.zeros(1, 2, dtype=torch.float64)
+    threat, zero = Threat.of("translation", 1), torch.zeros(1, 2, dtype=torch.float64)
     beta = torch.tensor([[0.5, 0.5]], dtype=torch.float64)
     weights = torch.stack(
         [defence.view(e.reshape(1, 7, 7), beta)[0, 0, 3, 3] for e in torch.eye(49, dtype=torch.float64)]
@@ -188,7 +188,7 @@ def test_every_term_of_the_interval_errors_is_needed(
 def test_the_float32_slack_is_needed(monkeypatch: pytest.MonkeyPatch, generator: torch.Generator) -> None:
     """x known exactly and γ = 0: what is left of the bound is what the deployed arithmetic may err."""
     x = torch.rand(3, 8, 7, generator=generator)
-    defence, threat = Defence.surface("rotation", 30, noise=0.1), Threat.surface("rotation", 5)
+    defence, threat = Defence.surface("rotation", 30, noise=0.1), Threat.of("rotation", 5)
     beta = defence.draw_beta(50, generator)
     found = exactly(x.double(), 0.0, 0.0)
     exact = defence.view(x.double(), beta)

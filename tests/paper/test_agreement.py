@@ -23,7 +23,7 @@ from warpcert.threat import Threat
 def run(tmp_path: Path) -> Path:
     """A run of three digits: two certificates with the right label, and one picture that abstains."""
     digits, model = data.load("mnist500"), open_model(EMBEDDED, (1, 28, 28), torch.device("cpu"))
-    threat, defence = Threat.surface("rotation", 1), Defence.from_dict(model.extra["defence"])
+    threat, defence = Threat.of("rotation", 1), Defence.from_dict(model.extra["defence"])
     error = ErrorBound(0.1, 0.0045, Kind.PROVED, "lagrangian", betas=500)
     window = Window((0.0,), 4500, 4500, 0.0045, cell=threat.box, E=0.1)
     ledger = (("votes at x'", 0.001), ("error bound", 0.0045), ("votes", 0.0045))

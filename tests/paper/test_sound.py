@@ -80,7 +80,7 @@ def test_float32_stays_within_the_loudness_error() -> None:
 @pytest.mark.parametrize("loudness", [1e-4, 0.02, 0.5, 3.0])
 @pytest.mark.parametrize("gamma", [1.0, 4.0])
 def test_the_original_lies_in_the_inverse_and_its_error_below_the_bound(loudness: float, gamma: float) -> None:
-    threat = Threat.surface("volume", gamma)
+    threat = Threat.of("volume", gamma)
     inverse = VolumeInverse()
     for seed in range(8):
         x = sound(loudness, seed)
@@ -101,7 +101,7 @@ def test_the_original_lies_in_the_inverse_and_its_error_below_the_bound(loudness
 
 
 def test_the_inverse_is_tight_without_clipping_and_wide_with_it() -> None:
-    threat = Threat.surface("volume", 4)
+    threat = Threat.of("volume", 4)
     beta = DEFENCE.draw_beta(10, torch.Generator().manual_seed(0))
     quiet, loud = sound(0.02, 1), sound(0.02, 1)
     loud[0, 0] = threat.transform.high
@@ -119,7 +119,7 @@ def test_the_inverse_is_tight_without_clipping_and_wide_with_it() -> None:
 
 
 def test_a_loud_peak_excludes_attenuation() -> None:
-    threat = Threat.surface("volume", 4)
+    threat = Threat.of("volume", 4)
     x = sound(0.02, 1)
     x[0, 0] = 0.95  # before an attenuation by 4 dB it would have been 1.5
     left = VolumeInverse().survivors(x, threat)
@@ -127,7 +127,7 @@ def test_a_loud_peak_excludes_attenuation() -> None:
 
 
 def test_the_error_of_a_quiet_sound_is_rounding_alone() -> None:
-    threat, x = Threat.surface("volume", 3), sound(0.02, 2, 2000)
+    threat, x = Threat.of("volume", 3), sound(0.02, 2, 2000)
     beta = DEFENCE.draw_beta(50, torch.Generator().manual_seed(0))
     result = curve_bound(x, DEFENCE, threat, beta, tightness=1.2)
     half = 0.5 * threat.transform.step * 2000**0.5
@@ -141,7 +141,7 @@ def test_individual_certificates_of_sounds() -> None:
         loud = z.flatten(1).square().mean(1).sqrt()
         return torch.stack((loud - 0.2, 0.2 - loud), 1)
 
-    threat, sampling = Threat.surface("volume", 2), Sampling(n=400, seed=0)
+    threat, sampling = Threat.of("volume", 2), Sampling(n=400, seed=0)
     gamma = torch.tensor([[0.5 * threat.box.upper[0]]], dtype=torch.float64)
     x = sound(0.02, 3)
     for spike in (False, True):
@@ -153,4 +153,4 @@ def test_individual_certificates_of_sounds() -> None:
         )
         assert c.abstains == spike and (spike or c.label == 1)
     with pytest.raises(ValueError, match="volume changes"):
-        VolumeInverse().survivors(torch.rand(1, 5, 5), Threat.surface("rotation", 3))
+        VolumeInverse().survivors(torch.rand(1, 5, 5), Threat.of("rotation", 3))

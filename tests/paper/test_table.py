@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> Path:
     """A run folder: four pictures, always answered 1, of which three are right."""
     folder = tmp_path / "run"
     defence = wc.Defence.surface("rotation", 0, noise=0.5)
-    threats = [wc.Threat.surface("rotation", 10, quantized=False)] * 4
+    threats = [wc.Threat.of("rotation", 10, quantized=False)] * 4
     config = {"indices": [0, 4], "device": "cpu", "threat": threats[0].to_dict(), "method": "cover"}
     with Store(folder, config) as store:
         for index in (2, 0, 1, 3):

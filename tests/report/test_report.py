@@ -140,7 +140,7 @@ def test_pictures_of_another_order_are_not_shown(results: Path, tmp_path: Path) 
 
 def test_attacked_pictures_are_kept_as_they_were(tmp_path: Path) -> None:
     """And only where they differ from the originals."""
-    digits, threat = data.load("mnist500"), Threat.surface("rotation", 10)
+    digits, threat = data.load("mnist500"), Threat.of("rotation", 10)
     gamma = torch.tensor([[0.1]], dtype=torch.float64)
     album.keep(tmp_path, digits, [4, 9], lambda i: threat.attacked(digits.image(i), gamma)[0])
     kept = album.read(tmp_path)
@@ -155,7 +155,7 @@ def test_sound_is_drawn_as_a_wave(tmp_path: Path) -> None:
     """Volume: no picture, but the signal, what the attacker makes of it, and the certified range."""
     sound = (torch.sin(torch.arange(800) / 9.0) * 9000).to(torch.int16).repeat(2, 1, 1)
     dataset = data.Dataset("tones", sound, torch.tensor([0, 1]), ("low <i>", "high"))
-    defence, threat = wc.Defence.surface("volume", 3, noise=0.1), wc.Threat.surface("volume", 2)
+    defence, threat = wc.Defence.surface("volume", 3, noise=0.1), wc.Threat.of("volume", 2)
 
     def certify(x: torch.Tensor, seed: int) -> wc.Certificate:
         sampling = wc.Sampling(n=200, seed=seed)
@@ -174,7 +174,7 @@ def test_sound_is_drawn_as_a_wave(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "most", "gamma"), [("rotation", 10, [0.11]), ("translation", 1, [0.3, -0.8])])
 def test_possible_originals_hold_the_original(name: str, most: float, gamma: list[float]) -> None:
-    x, threat = data.load("mnist500").image(3), Threat.surface(name, most)
+    x, threat = data.load("mnist500").image(3), Threat.of(name, most)
     attacked = threat.attacked(x, torch.tensor([gamma], dtype=torch.float64))[0]
     ends = possible(attacked, threat)
     assert ends is not None
@@ -184,7 +184,7 @@ def test_possible_originals_hold_the_original(name: str, most: float, gamma: lis
 
 def test_possible_originals_need_a_bilinear_attacker() -> None:
     attacked = data.load("mnist500").image(3)
-    assert possible(attacked, Threat.surface("rotation", 10, interpolation="bicubic")) is None
+    assert possible(attacked, Threat.of("rotation", 10, interpolation="bicubic")) is None
 
 
 def test_the_attacked_picture_is_the_attackers(results: Path) -> None:

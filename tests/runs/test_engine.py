@@ -41,7 +41,7 @@ def job() -> Job:
         shape=SHAPE,
         device="cpu",
         defence=wc.Defence.from_dict(model.extra["defence"]),
-        threat=wc.Threat.surface("rotation", 20),
+        threat=wc.Threat.of("rotation", 20),
         sampling=wc.Sampling(n=200),
         sup=wc.Sampled(),
         betas=40,

@@ -75,7 +75,7 @@ def excess(x: Tensor, threat: Threat, preprocess: Preprocess, windows: Windows, 
 @pytest.mark.parametrize("image", PICTURES)
 def test_no_attack_leaves_its_ball(image: str, name: str, quantized: bool) -> None:
     x = picture(image)
-    threat = Threat.surface(*THREATS[name], quantized=quantized)
+    threat = Threat.of(*THREATS[name], quantized=quantized)
     for preprocess in (PLAIN, BLUR):
         for rounded in (True, False) if quantized else (True,):
             for target in (0.05, 1.0):
@@ -89,7 +89,7 @@ def test_bicubic_attackers(name: str, interpolation: str) -> None:
     for image in ("noise", "checkerboard"):
         x = picture(image)
         for quantized in (True, False):  # q clamps the overshoot
-            threat = Threat.surface(*THREATS[name], interpolation=interpolation, quantized=quantized)
+            threat = Threat.of(*THREATS[name], interpolation=interpolation, quantized=quantized)
             for preprocess in (PLAIN, BLUR):
                 windows = cover_windows(x, threat, preprocess, target=0.3, max_windows=150)
                 assert excess(x, threat, preprocess, windows)[0] <= 0
@@ -98,7 +98,7 @@ def test_bicubic_attackers(name: str, interpolation: str) -> None:
 @pytest.mark.parametrize("name", THREATS)
 def test_windows_tile_gamma(name: str) -> None:
     x = picture("noise")
-    threat = Threat.surface(*THREATS[name])
+    threat = Threat.of(*THREATS[name])
     windows = cover_windows(x, threat, PLAIN, target=0.2, max_windows=3000)
     assert bool((windows.lower <= windows.center).all()) and bool((windows.center <= windows.upper).all())
     lower, upper = torch.tensor([threat.box.lower, threat.box.upper], dtype=torch.float64)
@@ -114,7 +114,7 @@ def test_windows_tile_gamma(name: str) -> None:
 
 def test_target_and_count_are_met() -> None:
     x = picture("mnist")
-    threat = Threat.surface("rotation", 10)
+    threat = Threat.of("rotation", 10)
     fine = cover_windows(x, threat, PLAIN, target=0.05)
     coarse = cover_windows(x, threat, PLAIN, target=0.1)
     assert float(fine.E.max()) <= 0.05 and float(fine.E.mean()) > 0.042  # neither missed nor far exceeded
@@ -129,7 +129,7 @@ def test_bound_is_tight() -> None:
     x = picture("mnist")
     for preprocess, least in ((PLAIN, 0.95), (BLUR, 0.9)):
         for quantized in (True, False):
-            threat = Threat.surface("rotation", 10, quantized=quantized)
+            threat = Threat.of("rotation", 10, quantized=quantized)
             windows = cover_windows(x, threat, preprocess, target=0.1)
             assert excess(x, threat, preprocess, windows)[1] > least
 
@@ -137,7 +137,7 @@ def test_bound_is_tight() -> None:
 def test_middle_of_levels_beats_the_rounded_image() -> None:
     """√N/2 against √(N/2), and ‖P(q − id)‖ is gone."""
     x = picture("mnist")
-    threat = Threat.surface("rotation", 2)
+    threat = Threat.of("rotation", 2)
     windows = cover_windows(x, threat, PLAIN, target=0.03)
     ends = [threat.attacked(x.double(), end) for end in (windows.lower, windows.upper)]
     half = (ends[0] - ends[1]).flatten(1).norm(dim=1) / 2  # no centre whatever is nearer to both ends
@@ -161,7 +161,7 @@ def test_a_single_parameter_is_covered() -> None:
 
 def test_what_cannot_be_reached_is_said() -> None:
     x = picture("noise")
-    threat = Threat.surface("rotation", 5)
+    threat = Threat.of("rotation", 5)
     windows = cover_windows(x, threat, PLAIN, target=1e-3, rounded=False)  # below ‖q − id‖
     assert len(windows) < 20000 and float(windows.E.min()) > 1e-3
     assert excess(x, threat, PLAIN, windows)[0] <= 0
@@ -173,10 +173,10 @@ MUTATIONS = {
     "chord": (picture("checkerboard"), Threat(Rotation(), Box((-0.03,), (0.037,))), True, 10.0),
     "bicubic": (BUMP, Threat(Translation(), Box((0.0, 0.0), (0.8, 0.0)), "bicubic"), True, 10.0),
     "float32": (picture("half"), Threat(Rotation(), Box((0.0,), (1e-4,))), True, 10.0),
-    "rounding": (picture("noise"), Threat.surface("rotation", 3), False, 0.1),
-    "range": (picture("noise"), Threat.surface("contrast", 20), True, 0.1),
-    "corners": (picture("noise"), Threat.surface("translation", 1, quantized=False), True, 1.0),
-    "radius": (picture("noise"), Threat.surface("rotation", 5), True, 0.1),
+    "rounding": (picture("noise"), Threat.of("rotation", 3), False, 0.1),
+    "range": (picture("noise"), Threat.of("contrast", 20), True, 0.1),
+    "corners": (picture("noise"), Threat.of("translation", 1, quantized=False), True, 1.0),
+    "radius": (picture("noise"), Threat.of("rotation", 5), True, 0.1),
 }
 
 
@@ -218,7 +218,7 @@ def test_every_term_is_needed(term: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_images_do_not_depend_on_the_slice() -> None:
     x = picture("noise")
-    threat = Threat.surface("rotation", 3)
+    threat = Threat.of("rotation", 3)
     windows = cover_windows(x, threat, PLAIN, target=0.5)
     every = windows.images(x, threat)
     assert torch.equal(every[2:4], windows.images(x, threat, slice(2, 4)))
@@ -234,7 +234,7 @@ def test_levels_agree_between_precisions() -> None:
 
 def test_unusable_input_is_refused() -> None:
     x = picture("noise")
-    threat = Threat.surface("rotation", 5)
+    threat = Threat.of("rotation", 5)
     with pytest.raises(ValueError, match="values in"):
         cover_windows(2 * x, threat, PLAIN, target=0.1)
     with pytest.raises(ValueError, match="target"):
@@ -242,8 +242,8 @@ def test_unusable_input_is_refused() -> None:
     with pytest.raises(ValueError, match="at least"):
         cover_windows(x, threat, PLAIN, target=0.1, max_windows=1)
     with pytest.raises(ValueError, match="volume"):
-        cover_windows(x, Threat.surface("volume", 3), PLAIN, target=0.1)
+        cover_windows(x, Threat.of("volume", 3), PLAIN, target=0.1)
     with pytest.raises(ValueError, match="nearest"):
-        cover_windows(x, Threat.surface("rotation", 5, interpolation="nearest"), PLAIN, target=0.1)
+        cover_windows(x, Threat.of("rotation", 5, interpolation="nearest"), PLAIN, target=0.1)
     with pytest.raises(ValueError, match="wide"):
         cover_pieces.distances(cover_pieces.Scene(x.double(), threat, PLAIN, True), -torch.ones(1, 1), torch.ones(1, 1))

@@ -89,7 +89,7 @@ class PyTorchTransformationSmoothing(PyTorchRandomizedSmoothing):  # type: ignor
 
     @property
     def threat(self) -> Threat:
-        return Threat.surface(self.transform, self.gamma, interpolation=self.attacker, quantized=self.quantized)
+        return Threat.of(self.transform, self.gamma, interpolation=self.attacker, quantized=self.quantized)
 
     def certify(self, x: NDArray[Any], n: int, batch_size: int = 32) -> tuple[NDArray[Any], NDArray[Any]]:
         """Labels and certified radii, as ART's: −1 and 0.0 where it abstains."""

@@ -88,6 +88,18 @@ class Defence:
         """The same P with pixel noise alone: what a cover (noise > 0) or the plain classifier (0) computes."""
         return replace(self, sigma_param=(0.0,) * self.transform.dim, sigma_noise=noise, reference=None)
 
+    def in_words(self) -> dict[str, str]:
+        """Its settings, for people."""
+        p = self.preprocess
+        return {
+            "σ of the parameter": " × ".join(self.transform.to_text(s) for s in self.sigma_param),
+            "σ of the pixel noise": f"{self.sigma_noise:g}",
+            "the classifier's interpolation": self.interpolation,
+            "the reference of originals": self.known.interpolation,
+            "the vignette": f"{p.vignette} with margin {p.margin:g} px",
+            "the blur": f"σ {p.blur_sigma:g} px, size {p.blur_size}",
+        }
+
     def to_dict(self) -> dict[str, Any]:
         d = asdict(self) | {"transform": self.transform.name}
         if self.reference is None:

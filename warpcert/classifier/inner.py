@@ -84,7 +84,7 @@ class MarginInner(Inner):
 
     `joint_lipschitz` L of the whole logit vector: h is constant on the ball if the margin exceeds √2·L·E (the
     difference of two logits moves by at most ‖e_a − e_b‖·L·E). With `per_logit` the bound L holds for each logit
-    apart: 2·L·E. `slack` covers the float32 evaluation of the logits.
+    apart: 2·L·E. `slack`, times the largest logit (at least 1), allows for the rounding of logits.
     """
 
     classifier: Logits
@@ -104,7 +104,8 @@ class MarginInner(Inner):
         others[:, label] = -math.inf
         margin = logits[:, label] - others.amax(1)
         needed = (2.0 if self.per_logit else math.sqrt(2)) * self.lipschitz * torch.as_tensor(E).to(margin)
-        return (margin > needed + self.slack).cpu(), views.shape[0]
+        rounding = self.slack * logits.abs().amax(1).clamp_min(1)
+        return (margin > needed + rounding).cpu(), views.shape[0]
 
     @torch.no_grad()
     def votes(self, views: Tensor, generator: torch.Generator) -> Tensor:

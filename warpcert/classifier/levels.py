@@ -8,13 +8,18 @@ are about w times fewer images to ask about.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import final
+from typing import Any, ClassVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-__all__ = ["Coarse", "check_step", "coarsened", "highest", "level", "shown"]
+from warpcert.classifier.base import About, Classifier
+from warpcert.classifier.defence import Defence
+from warpcert.classifier.plain import answers, deterministic
+from warpcert.classifier.voting import Logits
+from warpcert.transforms import Transform
+
+__all__ = ["Levels", "check_step", "coarsened", "highest", "level", "shown"]
 
 
 def check_step(step: int) -> int:
@@ -46,21 +51,40 @@ def coarsened(z: Tensor, step: int) -> Tensor:
 
 
 @final
-class Coarse(nn.Module):
-    """f(Q_w(z)) for a classifier f of batches with values in [0, 1]. Q_w(Q_w(z)) = Q_w(z).
+class Levels(Classifier):
+    """f(Q_w(z)) for a network f of batches with values in [0, 1]. Q_w(Q_w(z)) = Q_w(z).
 
     The product 255z is taken in float64: of a picture that is handed over in float32 only the 3·10⁻⁸ by which float32
     rounds it go into a tolerance, besides the error with which it was computed.
     """
 
-    def __init__(self, classifier: Callable[[Tensor], Tensor], step: int = 8) -> None:
-        super().__init__()
-        self.classifier, self.step = classifier, check_step(step)
-        self.training = bool(getattr(classifier, "training", False))
+    kind: ClassVar[str] = "levels"
 
-    def level(self, z: Tensor) -> Tensor:
-        """k of every pixel, uint8."""
-        return level(z, self.step)
+    def __init__(
+        self,
+        network: Logits,
+        step: int = 8,
+        *,
+        precision: str = "float32",
+        slack: float | None = None,
+        about: About | None = None,
+    ) -> None:
+        super().__init__(network, precision=precision, slack=slack, about=about)
+        self.step = check_step(step)
 
-    def forward(self, z: Tensor) -> Tensor:
-        return self.classifier(coarsened(z, self.step))
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"kind": self.kind, "step": self.step, "precision": self.precision, "slack": self.slack}
+
+    @property
+    def usual_method(self) -> str:
+        return "exact"
+
+    def defence(self, transform: Transform) -> Defence:
+        return deterministic(self.preprocess, transform)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return self.logits(coarsened(batch, self.step))
+
+    def predict(self, x: Tensor) -> int | list[int]:
+        return answers(self, x)

@@ -80,17 +80,21 @@ class Calibration:
         if tuple(x.shape) != self.shape:
             raise ValueError(f"the calibration is for pictures of shape {list(self.shape)}; got {list(x.shape)}")
 
-    def check_settings(self, defence: Defence, threat: Threat) -> None:
-        """Raises a ValueError that names the first setting in which defence or threat differ from the calibration's."""
-        for name, ours, theirs in (("defence", self.defence, defence), ("threat", self.threat, threat)):
-            a, b = ours.to_dict(), theirs.to_dict()
+    def mismatch(self, defence: Defence, threat: Threat) -> str:
+        """The first setting in which defence or threat differ from the calibration's, in a sentence; "" if none."""
+        for name, ours, theirs in (("classifier", self.defence, defence), ("threat", self.threat, threat)):
+            a, b = ours.in_words(), theirs.in_words()
             for key in {**a, **b}:
-                one, other = a.get(key), b.get(key)
-                if one != other:
-                    raise ValueError(
-                        f"the calibration does not fit: its {name} has {key} = {one!r}, this one {other!r}; "
-                        "calibrate anew with `warpcert bound`"
+                if a.get(key) != b.get(key):
+                    return (
+                        f"the calibration does not fit the {name}: {key} is {a.get(key, 'not set')} there and "
+                        f"{b.get(key, 'not set')} here; calibrate anew with `warpcert bound`"
                     )
+        return (
+            ""
+            if (self.defence, self.threat) == (defence, threat)
+            else ("the calibration does not fit: it differs in digits that are not shown; calibrate anew")
+        )
 
     def _body(self) -> dict[str, Any]:
         body = asdict(self) | {"defence": self.defence.to_dict(), "threat": self.threat.to_dict()}
@@ -100,14 +104,18 @@ class Calibration:
         """calibration.json, whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{path.name}.part")
-        part.write_text(json.dumps(seal(self._body() | {"q_E": self.q_E}), indent=1) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
         os.replace(part, path)
 
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types, sealed."""
+        return seal(self._body() | {"q_E": self.q_E})
+
     @classmethod
-    def read(cls, path: Path) -> Calibration:
-        """From a file, with the digest checked and q_E computed again."""
+    def from_dict(cls, d: dict[str, Any]) -> Calibration:
+        """What `to_dict` gave, with the digest checked and q_E computed again."""
         try:
-            body = unseal(json.loads(path.read_text(encoding="utf-8")))
+            body = unseal(d)
             q = body.pop("q_E")
             made = cls(
                 **body
@@ -118,11 +126,19 @@ class Calibration:
                     "kind": Kind(body["kind"]),
                 }
             )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path} is not a calibration: {error}") from None
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"fields are missing or strange: {error}") from None
         if abs(made.q_E - q) > 1e-9:
-            raise ValueError(f"{path} says q_E = {q}, but its counts give {made.q_E}")
+            raise ValueError(f"it says q_E = {q}, but its counts give {made.q_E}")
         return made
+
+    @classmethod
+    def read(cls, path: Path) -> Calibration:
+        """From a file."""
+        try:
+            return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise ValueError(f"{path} is not a calibration: {error}") from None
 
 
 def inner_betas(rho: float, alpha_inner: float, allowed: int) -> int:

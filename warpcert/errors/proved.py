@@ -1,4 +1,4 @@
-"""The proved bounds under the names that people choose them by."""
+"""The error analyses under the names that people choose them by."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from warpcert.classifier.defence import Defence
 from warpcert.errors.base import SupBound, Suprema
 from warpcert.errors.boxes import boxes_bound
 from warpcert.errors.curve.bound import curve_bound
+from warpcert.errors.sampled import Sampled
 from warpcert.threat import Threat
 
-__all__ = ["Boxes", "Curve"]
+__all__ = ["BOUNDS", "Boxes", "Curve", "named"]
 
 
 @final
@@ -56,7 +57,21 @@ class Boxes(SupBound):
             if interpolation != "bilinear":
                 raise ValueError(
                     f"interval analysis is proved for bilinear interpolation, but the {who} uses {interpolation}; "
-                    "use --bound curve (bilinear, bicubic), or --bound sampled (anything, heuristic)"
+                    "use bound curve (bilinear, bicubic), or sampled (anything, heuristic)"
                 )
         r = boxes_bound(x, defence, threat, beta, tightness=self.tightness, time_limit=self.time_limit)
         return Suprema(r.upper.cpu(), r.boxes, r.seconds)
+
+
+BOUNDS = ("curve", "interval", "sampled")
+
+
+def named(bound: str | SupBound, time_limit: float | None = None) -> SupBound:
+    """The analysis of that name, or the one that is given."""
+    if isinstance(bound, SupBound):
+        return bound
+    if bound not in BOUNDS:
+        raise ValueError(f"there is no error analysis {bound!r}; choose one of {', '.join(BOUNDS)}")
+    if bound == "sampled":
+        return Sampled()
+    return (Boxes if bound == "interval" else Curve)(time_limit=time_limit)

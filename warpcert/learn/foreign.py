@@ -14,8 +14,8 @@ import re
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, final
@@ -23,70 +23,79 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from warpcert.classifier.levels import Coarse, check_step
+from warpcert.classifier import About, Classifier, Plain
+from warpcert.classifier.storage import configured
 from warpcert.classifier.voting import Logits, logits_of
 from warpcert.learn import zoo
-from warpcert.networks import resnet as models
+from warpcert.networks import weights as models
+from warpcert.networks.lipschitz import LipschitzNet
+from warpcert.networks.resnet import ResNet
 
-__all__ = ["EMBEDDED", "Opened", "absolute", "open_model"]
-
-EMBEDDED = "mnist-rotation"
+__all__ = ["Opened", "absolute", "open_model"]
 
 
 @final
 @dataclass(frozen=True)
 class Opened:
-    """A classifier on its device, the number of its classes, its fingerprint, and what was stored with it (ours only).
+    """A network on its device, the number of its classes, and how its own file configures it."""
 
-    The fingerprint is the SHA-256 of the file, of the state for weights of ours, and of both source and state for a
-    Python function.
-    """
-
-    classifier: Logits
+    network: Logits
     classes: int
-    fingerprint: str
-    extra: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any]
+    about: About
+
+    def classifier(self, changes: Mapping[str, Any] | None = None) -> Classifier:
+        """What the file says, or another classifier around the same network: with these facts in place of its own."""
+        return configured(self.network, dict(changes) if changes else self.facts, self.about)
 
 
 def absolute(name: str) -> str:
     """The same model under a name that does not depend on the working folder."""
-    if name == EMBEDDED or _is_entry(name):
+    if _is_entry(name):
         return name
     return str((Path(name) if Path(name).suffix in _READERS else zoo.find(name)).absolute())
 
 
-def open_model(name: str, shape: tuple[int, ...], device: torch.device, half: bool = False, coarse: int = 1) -> Opened:
+def open_model(name: str, shape: tuple[int, ...], device: torch.device) -> Opened:
     """The model called `name`, if it classifies batches [B, *shape]; a ValueError says what does not fit.
 
     name: one of the zoo's, a .safetensors file of ours, .onnx (needs onnxruntime), .pt (TorchScript), .pt2 (exported
     program), or `package.module:function`, which returns an nn.Module or a function of batches. All but the first three
-    can run code: open only what you trust. half: a residual network of ours is computed in half precision.
-    coarse > 1: behind `Coarse` with this step.
+    can run code: open only what you trust. A model from elsewhere is a plain classifier until it is told otherwise.
     """
-    opened = _open(name, shape, device, half)
-    if check_step(coarse) == 1:
-        return opened
-    rounded = Coarse(opened.classifier, coarse)
-    return replace(opened, classifier=rounded, fingerprint=f"{opened.fingerprint}-coarse{coarse}")
-
-
-def _open(name: str, shape: tuple[int, ...], device: torch.device, half: bool) -> Opened:
     path = Path(name)
-    if half and (_is_entry(name) or path.suffix in _READERS):
-        raise ValueError(f"half precision is for residual networks of ours; {name} brings its own arithmetic")
-    if _is_entry(name):
-        f, fingerprint = _entry(name, device)
-        return Opened(f, _probe(f, name, shape, device), fingerprint)
-    if path.suffix not in _READERS:
-        model, config, extra = models.load_weights(zoo.find(name))
+    if not _is_entry(name) and path.suffix not in _READERS:
+        network, facts, about = zoo.read(name)
+        assert isinstance(network, ResNet | LipschitzNet)
+        config = network.config
         if config.shape != shape:
             raise ValueError(f"the data has items of shape {list(shape)}, but the model takes {list(config.shape)}")
-        fingerprint = models.fingerprint(model) + ("-half" if half else "")
-        return Opened((models.Half(model) if half else model).to(device), config.classes, fingerprint, extra)
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}")
-    f, content = _READERS[path.suffix](path, device)
-    return Opened(f, _probe(f, str(path), shape, device), hashlib.sha256(content).hexdigest())
+        return Opened(network.to(device), config.classes, facts, about)
+    if _is_entry(name):
+        f, fingerprint = _entry(name, device)
+        label = name.rpartition(":")[2]
+    else:
+        if not path.is_file():
+            raise ValueError(f"there is no file {path}")
+        f, content = _READERS[path.suffix](path, device)
+        fingerprint, label = hashlib.sha256(content).hexdigest(), path.stem
+    network = f if isinstance(f, nn.Module) and not isinstance(f, torch.jit.ScriptModule) else Foreign(f)
+    network.fingerprint = fingerprint  # type: ignore[assignment]
+    facts = Plain(network).facts
+    return Opened(network, _probe(f, name, shape, device), facts, About(name=label))
+
+
+@final
+class Foreign:
+    """Code of another tool as a network: batch → logits."""
+
+    fingerprint = ""
+
+    def __init__(self, f: Logits) -> None:
+        self._f = f
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        return self._f(batch)
 
 
 def _first_line(error: BaseException) -> str:
@@ -125,7 +134,7 @@ class _Onnx:
 
     def __call__(self, batch: Tensor) -> Tensor:
         if batch.requires_grad and torch.is_grad_enabled():
-            raise ValueError("an ONNX model gives no gradients: attack it with --method worst-of-k or grid")
+            raise ValueError("an ONNX model gives no gradients: attack it by worst-of-k or a grid")
         (logits,) = self._session.run(None, {self._input: batch.detach().cpu().contiguous().numpy()})
         return torch.from_numpy(logits).to(self._device)
 
@@ -138,7 +147,7 @@ def _onnx(path: Path, device: torch.device) -> tuple[Logits, bytes]:
         raise ValueError(f"{path} needs onnxruntime: pip install 'warpcert[onnx]'") from None
     cuda = device.type == "cuda"
     if cuda and "CUDAExecutionProvider" not in ort.get_available_providers():
-        raise ValueError("this onnxruntime cannot use the GPU: install onnxruntime-gpu, or say --device cpu")
+        raise ValueError("this onnxruntime cannot use the GPU: install onnxruntime-gpu, or use the CPU")
     provider = "CUDAExecutionProvider" if cuda else "CPUExecutionProvider"
     settings = {"device_id": str(device.index or 0), "use_tf32": "0"} if cuda else {}  # float32 means float32
     options = ort.SessionOptions()

@@ -7,9 +7,9 @@ from itertools import product
 from typing import Any
 
 import torch
-from torch import nn
 
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.voting import Logits
 from warpcert.learn.data import Dataset
 from warpcert.learn.views import generator
 from warpcert.threat import Threat
@@ -35,7 +35,7 @@ def centers_of(box: Box) -> list[tuple[float, ...]]:
 
 @torch.inference_mode()
 def proxy(
-    model: nn.Module,
+    f: Logits,
     defence: Defence,
     dataset: Dataset,
     device: torch.device,
@@ -48,12 +48,11 @@ def proxy(
 
     Centers are in internal units (default: 0). Returns, per center, the mean and some quantiles of p over the items and
     the share of items where the right class has most votes ("voted"); and the share of items whose p at the worst
-    center still reaches each of LEVELS, which is what windows ask for. The model is moved to the device.
+    center still reaches each of LEVELS, which is what windows ask for. f is on the device.
     """
     centers = list(centers or [(0.0,) * defence.transform.dim])
     draw = generator(device, "proxy", seed)
     group = max(1, (batch or (20_000 if device.type == "cuda" else 500)) // n)
-    model = model.to(device).eval()
     right = torch.zeros(len(centers), len(dataset), device=device)
     voted = torch.zeros_like(right)
     for start in range(0, len(dataset), group):
@@ -64,7 +63,7 @@ def proxy(
         for j, center in enumerate(centers):
             view = defence.known.view(z, defence.draw_beta(items * n, draw, center))
             noisy = view + torch.randn(view.shape, generator=draw, device=device) * defence.sigma_noise
-            votes = model(noisy).argmax(1).reshape(items, n)
+            votes = f(noisy).argmax(1).reshape(items, n)
             counts = torch.zeros(items, len(dataset.classes), device=device)
             counts.scatter_add_(1, votes, torch.ones_like(votes, dtype=counts.dtype))
             right[j, start : start + items] = counts.gather(1, labels[:, None])[:, 0] / n
@@ -89,17 +88,15 @@ def proxy(
 
 
 @torch.inference_mode()
-def plain_proxy(
-    model: nn.Module, defence: Defence, threat: Threat, dataset: Dataset, device: torch.device, points: int = 61
-) -> dict[str, Any]:
-    """Heuristic: the smallest margin of the right class of f∘P over a grid of γ's, per item, without any noise.
+def plain_proxy(f: Logits, threat: Threat, dataset: Dataset, device: torch.device, points: int = 61) -> dict[str, Any]:
+    """Heuristic: the smallest margin of the right class of f over a grid of γ's, per item, without any noise.
 
     Returns the share of items where it exceeds each of MARGINS ("0.0": right everywhere on the grid) at each share of Γ
-    in SHARES. The model is moved to the device.
+    in SHARES. f is on the device.
     """
     dim = threat.box.dim
     grid = threat.box.grid(points if dim == 1 else max(3, round(points ** (1 / dim)))).to(device)
-    model, size = model.to(device).eval(), 4000 if device.type == "cuda" else 500
+    size = 4000 if device.type == "cuda" else 500
     ends = torch.tensor([threat.box.lower, threat.box.upper], device=device).abs().amax(0).clamp_min(1e-12)
     inside = {share: (grid.abs() <= share * ends + 1e-9).all(1).tolist() for share in SHARES}
     worst = {share: torch.full((len(dataset),), torch.inf, device=device) for share in SHARES}
@@ -108,7 +105,7 @@ def plain_proxy(
         x, labels = part.images.to(device).float() / dataset.levels, part.labels.to(device)[:, None]
         for j in range(len(grid)):
             gamma = grid[j : j + 1].expand(len(part), -1)
-            logits = model(defence.preprocess(threat.attacked(x, gamma)))
+            logits = f(threat.attacked(x, gamma))
             margin = (logits.gather(1, labels) - logits.scatter(1, labels, -torch.inf).amax(1, keepdim=True))[:, 0]
             for share in SHARES:
                 if inside[share][j]:

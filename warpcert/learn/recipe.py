@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, final
 
 from warpcert import transforms
+from warpcert.classifier import About, Classifier
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.levels import check_step
+from warpcert.classifier.storage import configured
 from warpcert.networks.config import ModelConfig
+from warpcert.networks.weights import Network
+from warpcert.threat import Threat
 from warpcert.transforms import Box, Preprocess, kernels
 
 __all__ = ["Recipe"]
@@ -24,7 +28,7 @@ class Recipe:
 
     The model sees P T_b x + δ with b = β + γ: γ uniform in `gamma`, as an attacker may choose it, and β the defender's
     noise times `spread`. A share `attacked` of each batch takes the path of deployment, T_β(q(T_γ x)).
-    coarse > 0 is for networks deployed behind `Coarse`: P T_b x is rounded as there, and δ is added afterwards.
+    levels > 0 is for networks deployed behind `Levels`: P T_b x is rounded as there, and δ is added afterwards.
 
     draws > 1 shows every picture under several δ at once; `consistency` weighs how far their predictions lie apart.
     adv_steps > 0 first moves the picture by up to adv_eps (ℓ2) to where the mean over the draws fails (SmoothAdv);
@@ -55,6 +59,12 @@ class Recipe:
     margin: float = 0.0
     blur_sigma: float = 0.0
     blur_size: int = 1
+    # deployment, where it differs from what training sees
+    step: int = 0  # of the levels that it is deployed behind (0: `levels`)
+    turned_by: str = "none"  # the kernel that it is deployed with (none: `interpolation`)
+    precision: str = "float32"  # or half
+    method: str = "none"  # its own way to be certified (none: the usual one of its kind)
+    settings: dict[str, Any] = field(default_factory=dict)  # of that method
     # augmentation
     gamma: tuple[float, ...] = (0.0,)
     spread: float = 1.0
@@ -65,7 +75,7 @@ class Recipe:
     flip: bool = False  # mirror left and right
     shift: int = 0  # whole pixels, up to this many along each side; of a sound, samples of time
     cutout: int = 0  # pixels: a square of this side, anywhere in the picture, is blanked
-    coarse: int = 0  # the step between the levels that the network sees (0: all of them)
+    levels: int = 0  # the step between the levels that the network sees in training (0: all of them)
     # optimisation
     epochs: float = 20.0
     steps: int = 0  # in place of epochs, where positive
@@ -108,9 +118,9 @@ class Recipe:
             raise ValueError(f"a run needs epochs > 0 or steps > 0; got {self.epochs} and {self.steps}")
         if self.consistency and self.draws < 2:
             raise ValueError("consistency compares draws: set draws to 2 or more, or consistency to 0")
-        if self.coarse:
-            check_step(self.coarse)
-        self.defence(), self.box()
+        for step in filter(None, (self.levels, self.step)):
+            check_step(step)
+        self.defence(), self.box(), self.facts()
 
     @classmethod
     def read(cls, path: Path | str) -> Recipe:
@@ -123,10 +133,11 @@ class Recipe:
             raise ValueError(f"the recipe {path} cannot be read: {error.strerror}") from None
         flat: dict[str, Any] = {"name": Path(path).resolve().parent.name}
         for key, value in content.items():
-            for field, given in value.items() if isinstance(value, dict) else [(key, value)]:
-                if field in flat and field != "name":
-                    raise ValueError(f"{path} gives {field} twice")
-                flat[field] = given
+            heading = isinstance(value, dict) and key != "settings"
+            for name, given in value.items() if heading else [(key, value)]:
+                if name in flat and name != "name":
+                    raise ValueError(f"{path} gives {name} twice")
+                flat[name] = given
         return cls.from_dict(flat)
 
     @classmethod
@@ -168,6 +179,33 @@ class Recipe:
             reference=None if self.reference == "none" else self.reference,
         )
 
+    def threat(self) -> Threat:
+        """What the model is trained against."""
+        return Threat(transforms.get(self.transform), self.box(), self.attacker, self.rounded)
+
+    def facts(self) -> dict[str, Any]:
+        """How the network is deployed: behind levels, smoothed, or plain."""
+        common: dict[str, Any] = {"precision": self.precision}
+        if step := self.step or self.levels:
+            return {"kind": "levels", "step": step, **common}
+        common["preprocess"] = asdict(self.defence().preprocess)
+        if not any(self.sigma) and (not self.noise or self.family == "lipschitz"):
+            return {"kind": "plain", "lipschitz": None, **common}
+        over = {self.transform: list(self.sigma)} if any(self.sigma) else {}
+        turned = self.interpolation if self.turned_by == "none" else self.turned_by
+        return {"kind": "smoothed", "noise": self.noise, "over": over, "interpolation": turned, **common}
+
+    def about(self, classes: tuple[str, ...], **notes: Any) -> About:
+        """What it is called and made for."""
+        method = "" if self.method == "none" else self.method
+        kept = {"recipe": self.name, "dataset": self.dataset, **notes}
+        threat = self.threat() if any(self.gamma) else None
+        return About(self.name, classes, threat, method, self.settings, kept)
+
+    def classifier(self, network: Network, classes: tuple[str, ...], **notes: Any) -> Classifier:
+        """The network as it is deployed."""
+        return configured(network, self.facts(), self.about(classes, **notes))
+
     def box(self) -> Box:
         """Where γ is drawn, in internal units."""
         return transforms.get(self.transform).box(*self.gamma)
@@ -179,6 +217,10 @@ class Recipe:
 
 def _as(kind: str, key: str, value: Any) -> Any:
     """`value` as the type that the field `key` declares, or an error."""
+    if kind.startswith("dict"):
+        if not isinstance(value, dict):
+            raise ValueError(f"{key} must be a table; got {value!r}")
+        return dict(value)
     if kind.startswith("tuple"):
         inner = kind.removeprefix("tuple[").split(",")[0]
         return tuple(_as(inner, key, v) for v in (value if isinstance(value, list | tuple) else [value]))

@@ -22,15 +22,16 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from warpcert.classifier.levels import Coarse
+from warpcert.classifier import Classifier
+from warpcert.classifier.storage import load
+from warpcert.learn import data as datasets
 from warpcert.learn.checkpoint import append_log, restore, store, trim_log
-from warpcert.learn.data import Dataset, load
+from warpcert.learn.data import Dataset
 from warpcert.learn.losses import attack, disagreement, hardest, margin_loss, repeat
 from warpcert.learn.proxy import centers_of, plain_proxy, proxy
 from warpcert.learn.recipe import Recipe
 from warpcert.learn.views import Views, generator
-from warpcert.networks.resnet import Network, build, channels_last, fingerprint, load_weights, save
-from warpcert.threat import Threat
+from warpcert.networks.weights import Network, build, channels_last, fused
 
 __all__ = ["Recipe", "proxy", "train"]
 
@@ -220,20 +221,12 @@ def train(
 
 def _finish(run: _Run, out: Path, row: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Writes the weights and the result; what is reported of the model is said of the file that was written."""
-    recipe = run.recipe
-    extra = {
-        "recipe": recipe.name,
-        "dataset": recipe.dataset,
-        "defence": recipe.defence().to_dict(),
-        "gamma": recipe.gamma,
-        "attacker": recipe.attacker,
-        "rounded": recipe.rounded,
-        "classes": run.kept.classes,
-    }
-    save(run.average, out / "model.safetensors", extra | {"step": run.step, "of": run.steps})
-    deployed, _, _ = load_weights(out / "model.safetensors")
+    recipe, path = run.recipe, out / "model.safetensors"
+    made = recipe.classifier(fused(run.average), run.kept.classes, step=run.step, of=run.steps)
+    made.save(path)
+    deployed = load(path)
     result = {"finished": run.step == run.steps, "step": run.step, "of": run.steps, "seconds": seconds, "last": row}
-    result |= {"parameters": sum(p.numel() for p in deployed.parameters()), "fingerprint": fingerprint(deployed)}
+    result |= {"parameters": sum(p.numel() for p in deployed.parameters()), "fingerprint": deployed.fingerprint}
     result |= {"torch": torch.__version__, "device": run.device.type, "recipe": recipe.to_dict()}
     if run.device.type == "cuda" and len(run.held):
         result["proxy"] = _proxy(recipe, deployed, run.held, run.device)
@@ -241,14 +234,12 @@ def _finish(run: _Run, out: Path, row: dict[str, Any], seconds: float) -> dict[s
     return result
 
 
-def _proxy(recipe: Recipe, model: Network, held: Dataset, device: torch.device) -> dict[str, Any]:
-    """A quick look at `model` as the recipe means it to be deployed."""
-    defence = recipe.defence()
-    if any(defence.sigma_param) or defence.sigma_noise > 0.05:
-        return proxy(model, defence, held, device, 200, centers_of(recipe.box()))
-    # Next to no noise: meant for exhaustive verification, or for margins.
-    threat = Threat(defence.transform, recipe.box(), recipe.attacker, recipe.rounded)
-    return plain_proxy(Coarse(model, recipe.coarse) if recipe.coarse > 1 else model, defence, threat, held, device)
+def _proxy(recipe: Recipe, deployed: Classifier, held: Dataset, device: torch.device) -> dict[str, Any]:
+    """A quick look at the classifier as the recipe means it to be deployed."""
+    deployed, threat = deployed.to(device), recipe.threat()
+    if deployed.noise:
+        return proxy(deployed.logits, recipe.defence(), held, device, 200, centers_of(recipe.box()))
+    return plain_proxy(deployed, threat, held, device)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -263,7 +254,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         recipe = Recipe.read(given.recipe).override(given.set)
-        data = load(recipe.dataset, "train", given.data_root)
+        data = datasets.load(recipe.dataset, "train", given.data_root)
         show: Callable[[dict[str, Any]], None] = lambda row: print(json.dumps(row), flush=True)  # noqa: E731
         result = train(recipe, data, given.device, given.out, not given.fresh, given.seconds, show)
     except ValueError as error:

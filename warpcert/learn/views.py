@@ -73,7 +73,7 @@ class Views:
             sides = (self.defence, x[:k], beta[:k]), (self.defence.known, x[k:], beta[k:] + gamma[k:])
             x = torch.cat([self.transform(z, b, d.interpolation) for d, z, b in sides if len(z)])
         view = self.preprocess(x)
-        return coarsened(view, recipe.coarse) if recipe.coarse else view
+        return coarsened(view, recipe.levels) if recipe.levels else view
 
     def delta(self, like: Tensor, draw: torch.Generator) -> Tensor:
         """Pixel noise of the shape of `like`."""

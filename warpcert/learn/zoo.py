@@ -1,7 +1,7 @@
-"""Models by name: weights with the defence and the threat they were trained for, checked against a manifest.
+"""Classifiers by name: weights files of the package, checked against a manifest.
 
-The manifest, assets/models.json, lists name, task, licence, size, SHA-256 and the certified figures. The small default
-model lies beside it; the others are in the folder `recipes` of the source tree (recipes/NAME/model.safetensors).
+The manifest, assets/models.json, lists name, task, licence, size, SHA-256 and the certified figures. The small ones lie
+beside it; the others are in the folder `recipes` of the source tree (recipes/NAME/model.safetensors).
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, final
 
-from warpcert.classifier.defence import Defence
-from warpcert.networks.config import ModelConfig
-from warpcert.networks.resnet import Network, load_weights
-from warpcert.threat import Threat
+from warpcert.classifier import About, Classifier, storage
+from warpcert.classifier.voting import Logits
 
-__all__ = ["FOLDER_VARIABLE", "Listing", "Loaded", "find", "listing_of", "load", "manifest"]
+__all__ = ["EMBEDDED", "FOLDER_VARIABLE", "Listing", "find", "listing_of", "load", "manifest", "read"]
 
 FOLDER_VARIABLE = "WARPCERT_ZOO"
 MANIFEST = "models.json"
+EMBEDDED = "mnist-rotation-exact"  # what demo, page and command line use unless told otherwise
 
 
 @final
@@ -37,20 +36,6 @@ class Listing:
     bytes: int
     sha256: str
     figures: dict[str, str] = field(default_factory=dict)  # what was certified → share of test images
-
-
-@final
-@dataclass(frozen=True)
-class Loaded:
-    """A classifier (deployed form, eval mode, CPU) and everything it was trained for."""
-
-    name: str
-    classifier: Network
-    config: ModelConfig
-    defence: Defence
-    threat: Threat
-    classes: tuple[str, ...]
-    figures: dict[str, str]
 
 
 @cache
@@ -85,23 +70,20 @@ def find(name: str) -> Path:
     return path
 
 
-def load(name: str) -> Loaded:
-    """The model of that name, or in that file, with the defence and the threat it was trained for.
+def read(name: str) -> tuple[Logits, dict[str, Any], About]:
+    """Network, facts and purpose of the classifier of that name, or in that file."""
+    network, facts, about = storage.read(find(name))
+    return network, facts, replace(about, name=about.name or Path(name).stem)
 
-    >>> loaded = load("mnist-rotation")
-    >>> loaded.threat.transform.name, loaded.config.classes
-    ('rotation', 10)
+
+def load(name: str) -> Classifier:
+    """The classifier of that name, or in that file: what was certified, ready to be deployed.
+
+    >>> net = load("mnist-rotation-exact")
+    >>> net.kind, net.step, net.threat.transform.name, net.method
+    ('levels', 32, 'rotation', 'exact')
     """
-    path = find(name)
-    model, config, extra = load_weights(path)
-    if "defence" not in extra or "gamma" not in extra:
-        raise ValueError(f"{path} carries no defence and no Γ; open it with load_weights and say both yourself")
-    defence = Defence.from_dict(extra["defence"])
-    box = defence.transform.box(*extra["gamma"])
-    threat = Threat(defence.transform, box, extra.get("attacker", "bilinear"), extra.get("rounded", True))
-    listing = manifest().get(name)
-    classes = tuple(extra.get("classes", map(str, range(config.classes))))
-    return Loaded(name, model, config, defence, threat, classes, dict(listing.figures) if listing else {})
+    return storage.configured(*read(name))
 
 
 def listing_of(path: Path, name: str, task: str, licence: str, figures: dict[str, str]) -> dict[str, Any]:

@@ -1,1 +1,29 @@
-from warpcert.methods.named import *  # noqa: F403
+"""The named methods. `METHODS` holds all of them; `certify` chooses one and calls it."""
+
+from __future__ import annotations
+
+from warpcert.methods.base import Method
+from warpcert.methods.cover import Cover
+from warpcert.methods.dist_d import DistD, Online
+from warpcert.methods.dist_x import DistX
+from warpcert.methods.exact import Exact
+from warpcert.methods.heuristic import Base
+from warpcert.methods.indiv import Indiv
+from warpcert.methods.registry import METHODS, certify, certify_with, chosen, get, suitable
+
+__all__ = [
+    "METHODS",
+    "Base",
+    "Cover",
+    "DistD",
+    "DistX",
+    "Exact",
+    "Indiv",
+    "Method",
+    "Online",
+    "certify",
+    "certify_with",
+    "chosen",
+    "get",
+    "suitable",
+]

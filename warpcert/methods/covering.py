@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.certificates.certificate import Certificate, ErrorBound, Kind, Window
-from warpcert.classifier.defence import Defence
+from warpcert.certificates import Covered, ErrorBound, Kind, Window, abstained
+from warpcert.classifier import Classifier
 from warpcert.classifier.sequential import run_tests
-from warpcert.classifier.voting import Logits, votes
-from warpcert.methods.run import Sampling, abstained
+from warpcert.classifier.voting import votes
+from warpcert.methods.base import Sampling, subject
 from warpcert.statistics import radius
 from warpcert.threat import Threat
 from warpcert.transforms import Box
@@ -30,24 +30,18 @@ CHUNK = 256  # windows tested at a time
 class Covering:
     """One certificate by windows without parameter noise."""
 
-    def __init__(
-        self, classifier: Logits, x: Tensor, defence: Defence, threat: Threat, sampling: Sampling, model: str
-    ) -> None:
-        if defence.sigma_noise == 0:
-            raise ValueError(
-                "a cover needs pixel noise (sigma_noise > 0), or a classifier with a proved Lipschitz constant"
-            )
+    def __init__(self, method: Sampling, classifier: Classifier, x: Tensor, threat: Threat) -> None:
         self.start = time.perf_counter()
-        self.classifier, self.x, self.threat, self.sampling, self.model = classifier, x, threat, sampling, model
-        self.defence = defence.without_parameter_noise(defence.sigma_noise)
-        self.generator, self.seed = sampling.generator(x.device)
+        self.classifier, self.x, self.threat, self.sampling = classifier, x, threat, method
+        self.defence = classifier.defence(threat.transform)
+        self.generator, self.seed = method.generator(x.device)
 
-    def certify(self, windows: Windows) -> Certificate:
+    def certify(self, windows: Windows) -> Covered:
         """Tests the windows with α/J each; the certified set is made of those accepted."""
         s, ledger = self.sampling, stats.Ledger(self.sampling.alpha)
         alpha = ledger.spend(f"{len(windows)} windows", s.alpha) / len(windows)
         self._check_n(float(windows.E.min()), alpha)
-        guessed = votes(self.classifier, self.defence, self.x, s.n0, self.generator, batch=s.batch)
+        guessed = votes(self.classifier.logits, self.defence, self.x, s.n0, self.generator, batch=s.batch)
         label, passes = int(guessed.argmax()), s.n0
         outwards = torch.maximum(windows.lower.abs(), windows.upper.abs()).amax(1).argsort()
         done: list[Window] = []
@@ -61,9 +55,8 @@ class Covering:
         error = ErrorBound(
             float(windows.E.max()), 0.0, Kind.PROVED, "cover", cells=windows.cells, seconds=windows.seconds
         )
-        certificate = Certificate(
-            method="cover",
-            form="cover",
+        certificate = Covered(
+            method=s.name,
             label=label,
             threat=self.threat,
             defence=self.defence,
@@ -73,7 +66,7 @@ class Covering:
             ledger=ledger.entries,
             classes=len(guessed),
             seed=self.seed,
-            model=self.model,
+            classifier=subject(self.classifier),
             version=__version__,
             passes=passes,
             seconds=time.perf_counter() - self.start,
@@ -101,7 +94,7 @@ class Covering:
         p0 = np.array([1.0 if p is None else p for p in needed])
         views = self.defence.preprocess(windows.images(self.x, self.threat, chosen).to(self.x.dtype))
         tests = run_tests(
-            self.classifier,
+            self.classifier.logits,
             views,
             label,
             p0,

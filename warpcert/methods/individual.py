@@ -6,102 +6,68 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import final
+from dataclasses import replace
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.certificates.certificate import Certificate, ErrorBound, Kind, Window
-from warpcert.classifier.defence import Defence
-from warpcert.classifier.inner import Inner
+from warpcert.certificates import ErrorBound, Individual, Kind, Window, abstained
+from warpcert.classifier import Classifier
 from warpcert.classifier.nested import guess, robust_votes
-from warpcert.classifier.voting import Logits, add_noise, logits_of, votes
-from warpcert.methods.run import Sampling, abstained, check_fit
+from warpcert.classifier.voting import add_noise, votes
+from warpcert.methods.base import Progress, subject
 from warpcert.methods.survivors import excluded, possible_windows
-from warpcert.originals.protocol import InverseBound, Originals
+from warpcert.originals.named import named
+from warpcert.originals.protocol import Originals
 from warpcert.threat import Threat
-from warpcert.transforms import Box, kernels
+from warpcert.transforms import Box
 from warpcert.version import __version__
 
-__all__ = ["ErrorTest", "Individual"]
+if TYPE_CHECKING:
+    from warpcert.methods.indiv import Indiv
+
+__all__ = ["CENTRED", "Unseen"]
 
 CENTRED = 0.1  # the share of α and of n that the vote at x' itself gets
 
 
 @final
-@dataclass(frozen=True)
-class ErrorTest:
-    """How E is found in a window: the largest but `rank` of `betas` errors, with ρ by order statistics; or merged: E is
-    fixed on a tenth as many β first, and of `betas` fresh ones only those within it may vote (no ρ, no α for it).
-    """
-
-    betas: int = 500
-    rank: int = 0
-    merged: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.betas:
-            raise ValueError(f"the rank must lie in 0 … betas − 1 = {self.betas - 1}; got {self.rank}")
-        if self.merged and self.rank:
-            raise ValueError(f"the merged test has no rank: leave it 0; got {self.rank}")
-
-
-@final
-class Individual:
+class Unseen:
     """One certificate about an attacked picture and its unseen original."""
 
     def __init__(
-        self,
-        classifier: Logits,
-        x_attacked: Tensor,
-        defence: Defence,
-        threat: Threat,
-        sampling: Sampling,
-        inverse: InverseBound,
-        test: ErrorTest,
-        inner: Inner | None,
-        model: str,
-        progress: Callable[[int, int], None] | None,
+        self, method: Indiv, classifier: Classifier, x_attacked: Tensor, threat: Threat, progress: Progress | None
     ) -> None:
-        x = check_fit(classifier, x_attacked, defence, threat)
-        if not all(defence.sigma_param):
-            raise ValueError("indiv needs parameter noise: set sigma_param > 0")
-        if inner is None and defence.sigma_noise == 0:
-            raise ValueError("indiv by joint sampling needs pixel noise to absorb the error: set sigma_noise > 0")
-        if sampling.two_class:
-            raise ValueError("indiv bounds one class against all others: leave two_class off")
-        kernels.interpolating(defence.interpolation)
         self.start = time.perf_counter()
-        self.x = _read(x, threat) if threat.quantized else x
-        self.classifier, self.inner, self.model = classifier, inner, model
-        self.defence, self.threat, self.sampling = replace(defence, reference=None), threat, sampling
-        self.inverse, self.test, self.progress = inverse, test, progress
-        self.generator, self.seed = sampling.generator(x.device)
-        self.votes_first = threat.box.dim > 1 and inner is None and not test.merged
+        self.x = _read(x_attacked, threat) if threat.quantized else x_attacked
+        self.classifier, self.inner, self.method = classifier, classifier.inner, method
+        self.defence, self.threat = classifier.defence(threat.transform), threat
+        self.inverse, self.progress = named(method.inverse, method.refinements), progress
+        self.generator, self.seed = method.generator(x_attacked.device)
+        self.votes_first = threat.box.dim > 1 and self.inner is None and not method.merged
         self.passes, self.analysis = 0, 0.0
-        self.ledger = stats.Ledger(sampling.alpha)
-        rest = (1 - CENTRED) * sampling.alpha
-        self.alpha_centred = self.ledger.spend("votes at x'", CENTRED * sampling.alpha)
+        self.ledger = stats.Ledger(method.alpha)
+        rest = (1 - CENTRED) * method.alpha
+        self.alpha_centred = self.ledger.spend("votes at x'", CENTRED * method.alpha)
         self.alpha_error = 0.0
-        if not test.merged:
+        if not method.merged:
             self.alpha_error = self.ledger.spend("error bound, once: in the window that holds γ", rest / 2)
         self.alpha_votes = self.ledger.spend("votes, once: in the window that holds γ", rest - self.alpha_error)
 
-    def certify(self) -> Certificate:
+    def certify(self) -> Individual:
         """Originals, label, the vote at x', then each window until one fails."""
         originals = self.inverse.survivors(self.x, self.threat)
         self.analysis += originals.seconds
-        groups = possible_windows(originals, self.threat.box, self.sampling.windows)
+        groups = possible_windows(originals, self.threat.box, self.method.windows)
         n = self._samples(len(groups))
         guessed = self._guess()
         label = int(guessed.argmax())
         made = self._blank(label, len(guessed), originals)
         if not groups:
             return self._finished(made, self._outside())
-        centred = self._vote(label, (0.0,) * self.threat.box.dim, int(CENTRED * self.sampling.n), self.alpha_centred)
+        centred = self._vote(label, (0.0,) * self.threat.box.dim, int(CENTRED * self.method.n), self.alpha_centred)
         made = replace(made, centred=centred)
         if made.p_lower(centred) <= 0.5:
             return self._finished(made, f"class {label} does not surely win at this picture itself")
@@ -115,7 +81,7 @@ class Individual:
                 return self._finished(made, _why(made, window))
         return self._finished(made, "" if made.windows else self._outside())
 
-    def _voted(self, made: Certificate, groups: list[tuple[Originals, Box]], n: int) -> list[tuple[Originals, Window]]:
+    def _voted(self, made: Individual, groups: list[tuple[Originals, Box]], n: int) -> list[tuple[Originals, Window]]:
         """The windows, without E. With two parameters and joint sampling with their votes, those that forgive least
         first: a window that cannot be certified is found before any error is analysed.
         """
@@ -128,7 +94,7 @@ class Individual:
         ]
         return sorted(made_of, key=lambda each: made.kappa(each[1]) or 0.0)
 
-    def _window(self, made: Certificate, originals: Originals, voted: Window) -> Window | None:
+    def _window(self, made: Individual, originals: Originals, voted: Window) -> Window | None:
         """E and votes around −γ_j; None if every cell of the window turned out to be impossible.
 
         If the votes came first, E is sharpened only until they are enough for it: whatever they were, E is at least
@@ -136,7 +102,7 @@ class Individual:
         """
         hull = voted.cell
         assert hull is not None
-        test, center, label, n = self.test, tuple(-c for c in hull.center), made.label, voted.n
+        test, center, label, n = self.method, tuple(-c for c in hull.center), made.label, voted.n
         first = max(1, test.betas // 10) if test.merged else test.betas
         enough = self._enough(made.kappa(voted), hull) if self.votes_first else 0.0
         V = self._errors(originals, hull, self.defence.draw_beta(first, self.generator, center), enough)
@@ -194,37 +160,40 @@ class Individual:
     @torch.no_grad()
     def _merged_votes(self, label: int, beta: Tensor, V: Tensor, E: float) -> int:
         """For how many β the label is answered and V ≤ E; nested: h is the label on the whole ball of radius V."""
-        k, size = 0, self.sampling.batch or 256
+        k, size = 0, self.method.batch or 256
         for b, v in zip(torch.split(beta, size), torch.split(V, size), strict=True):
             views = self.defence.view(self.x, b)
             if self.inner is not None:
                 good, used = self.inner.accepts(views, label, v, self.generator)
             else:
                 noisy = add_noise(views, self.defence.sigma_noise, self.generator)
-                good, used = (logits_of(self.classifier, noisy).argmax(1) == label) & (v <= E), len(b)
+                good, used = (self.classifier.logits(noisy).argmax(1) == label) & (v <= E), len(b)
             k += int(good.sum())
             self.passes += used
         return k
 
     def _vote(self, label: int, center: tuple[float, ...], n: int, alpha: float, E: float = 0.0) -> Window:
-        batch = self.sampling.batch
+        batch = self.method.batch
         if self.inner is not None:
             k, used = robust_votes(self.inner, self.defence, self.x, label, E, n, self.generator, center, batch)
         else:
-            k, used = int(votes(self.classifier, self.defence, self.x, n, self.generator, center, batch)[label]), n
+            k, used = (
+                int(votes(self.classifier.logits, self.defence, self.x, n, self.generator, center, batch)[label]),
+                n,
+            )
         self.passes += used
         return Window(center, k, n, alpha)
 
     def _guess(self) -> Tensor:
-        s = self.sampling
+        s = self.method
         self.passes += s.n0
         if self.inner is not None:
             return guess(self.inner, self.defence, self.x, s.n0, self.generator, s.batch)
-        return votes(self.classifier, self.defence, self.x, s.n0, self.generator, batch=s.batch)
+        return votes(self.classifier.logits, self.defence, self.x, s.n0, self.generator, batch=s.batch)
 
     def _samples(self, windows: int) -> int:
         """Votes per window; a ValueError if unanimous ones could not certify: p = α^(1/n) > ½ + ρ is needed."""
-        test, s = self.test, self.sampling
+        test = s = self.method
         rho = 0.0 if test.merged else stats.exceedance_bound(test.betas, self.alpha_error, test.rank)
         if rho >= 0.5:
             raise ValueError(f"{test.betas} β's can never bound ρ below ½ at rank {test.rank}; 500 is usual")
@@ -239,27 +208,27 @@ class Individual:
             )
         return n
 
-    def _blank(self, label: int, classes: int, originals: Originals) -> Certificate:
-        drawn = (0, 0) if self.test.merged else (self.test.betas, self.test.rank)
-        return Certificate(
-            method="indiv",
+    def _blank(self, label: int, classes: int, originals: Originals) -> Individual:
+        drawn = (0, 0) if self.method.merged else (self.method.betas, self.method.rank)
+        return Individual(
+            method=self.method.name,
             form="indiv" if self.inner is None else "indiv-nested",
             label=label,
             threat=self.threat,
             defence=self.defence,
             error=ErrorBound(0.0, self.alpha_error, Kind.PROVED, self.inverse.name, *drawn, originals.examined),
             windows=(),
-            alpha=self.sampling.alpha,
+            alpha=self.method.alpha,
             ledger=self.ledger.entries,
             classes=classes,
             alpha_inner=self.inner.alpha if self.inner else 0.0,
             excluded=excluded(originals, self.threat.box),
             seed=self.seed,
-            model=self.model,
+            classifier=subject(self.classifier),
             version=__version__,
         )
 
-    def _finished(self, c: Certificate, reason: str) -> Certificate:
+    def _finished(self, c: Individual, reason: str) -> Individual:
         done = replace(
             c,
             error=replace(c.error, seconds=self.analysis),
@@ -285,7 +254,7 @@ def _read(x: Tensor, threat: Threat) -> Tensor:
     return exact
 
 
-def _why(c: Certificate, window: Window) -> str:
+def _why(c: Individual, window: Window) -> str:
     place = c.threat.transform.place(window.cell) if window.cell else ""
     if math.isinf(window.E):
         return f"the error analysis gave no finite bound for {place}"

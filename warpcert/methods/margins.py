@@ -13,10 +13,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from warpcert.certificates.certificate import Certificate, ErrorBound, Kind, Margins, Window
-from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import Logits, batch_size, logits_of
-from warpcert.methods.run import abstained
+from warpcert.certificates import ByMargins, ErrorBound, Kind, Margins, Window, abstained
+from warpcert.classifier import Classifier
+from warpcert.classifier.voting import batch_size, logits_of
+from warpcert.methods.base import subject
 from warpcert.numerics.region import outward
 from warpcert.threat import Threat
 from warpcert.transforms import Box
@@ -34,23 +34,20 @@ DIGITS = 3  # of the margins in a certificate
 class MarginCover:
     """One certificate by margins; kind proved, no α."""
 
-    def __init__(
-        self, classifier: Logits, x: Tensor, defence: Defence, threat: Threat, margins: Margins, rounded: bool
-    ) -> None:
+    def __init__(self, classifier: Classifier, x: Tensor, threat: Threat, margins: Margins, rounded: bool) -> None:
         if not (0 < margins.lipschitz < math.inf and margins.slack >= 0):
             raise ValueError(f"margins need a positive Lipschitz constant and slack ≥ 0; got {margins}")
         self.start = time.perf_counter()
         self.classifier, self.x, self.threat, self.margins, self.rounded = classifier, x, threat, margins, rounded
-        self.defence = defence.without_parameter_noise(0.0)
         self.passes = 0
 
-    def certify(self, max_windows: int, model: str) -> Certificate:
+    def certify(self, max_windows: int) -> ByMargins:
         """From few wide windows to as many narrow ones as the margins ask for, up to max_windows in all."""
         logits = self._logits(self.x[None])
         label = int(logits.argmax())
         lead = max(float(self._leads(logits, label)), 0.0)
         target = max(SHARE * lead / self.margins.needed(1.0), 1e-3)
-        preprocess = self.defence.preprocess
+        preprocess = self.classifier.preprocess
         todo = cover_windows(
             self.x, self.threat, preprocess, target=target, rounded=self.rounded, max_windows=max_windows
         )
@@ -72,12 +69,12 @@ class MarginCover:
                 break
             todo = halved(todo, again, self.x, self.threat, preprocess)
         error = ErrorBound(max(w.E for w in done), 0.0, Kind.PROVED, "cover", cells=cells, seconds=seconds)
-        return self._certificate(label, self._inside(done), error, logits.shape[1], model)
+        return self._certificate(label, self._inside(done), error, logits.shape[1])
 
     def _logits(self, z: Tensor) -> Tensor:
         self.passes += len(z)
         with torch.no_grad():
-            return logits_of(self.classifier, self.defence.preprocess(z.to(self.x.dtype)))
+            return logits_of(self.classifier, z.to(self.x.dtype))
 
     def _leads(self, logits: Tensor, label: int) -> Tensor:
         """How far `label` leads [B], less the slack, rounded down to DIGITS digits; float64."""
@@ -106,22 +103,17 @@ class MarginCover:
             done = [w for w in done if at[id(w)] <= frontier]
         return tuple(sorted(done, key=lambda w: w.center))
 
-    def _certificate(
-        self, label: int, windows: tuple[Window, ...], error: ErrorBound, classes: int, model: str
-    ) -> Certificate:
-        certificate = Certificate(
+    def _certificate(self, label: int, windows: tuple[Window, ...], error: ErrorBound, classes: int) -> ByMargins:
+        certificate = ByMargins(
             method="cover",
-            form="margin",
             label=label,
             threat=self.threat,
-            defence=self.defence,
+            preprocess=self.classifier.preprocess,
+            classifier=subject(self.classifier),
             error=error,
             windows=windows,
-            alpha=0.0,
-            ledger=(),
             classes=classes,
             margins=self.margins,
-            model=model,
             version=__version__,
             passes=self.passes,
             seconds=time.perf_counter() - self.start,

@@ -41,7 +41,7 @@ class Observed(Row):
         defence = Defence.surface(
             "rotation", self.sigma, noise=0.25, interpolation="bilinear", preprocess=self.preprocess
         )
-        threat = Threat.surface("rotation", self.gamma)
+        threat = Threat.of("rotation", self.gamma)
 
         def one(index: int) -> float:
             draw = torch.Generator().manual_seed(seed_for(0, index))

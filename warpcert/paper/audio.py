@@ -54,7 +54,7 @@ class Volumes(Row):
         clips: list[int] = []
         seconds, errors = [], []
         for level in LEVELS:
-            threat = Threat.surface("volume", level)
+            threat = Threat.of("volume", level)
             attacked = attacked_images(desk, dataset, model, threat, model.defence.preprocess)
             image = attacked if self.method == "indiv" else lambda i: desk.image(dataset, i)
 
@@ -102,7 +102,7 @@ class VolumeShare(Row):
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, model, size = desk.dataset("speech"), desk.model("speech-volume"), self.size(desk)
-        defence, threat = model.defence, Threat.surface("volume", self.gamma)
+        defence, threat = model.defence, Threat.of("volume", self.gamma)
         config = self.config(desk, model=model.fingerprint)
         other = desk.dataset("speech", "train").part(0, size.test)
         made = yield from calibrated(desk, folder, config, other, defence, threat, size, SUP, self.E)

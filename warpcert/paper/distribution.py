@@ -94,7 +94,7 @@ class Dist(Row):
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, model, size = pictures_of(desk, self.data), model_of(desk, self.models), self.size(desk)
         sup: SupBound = Sampled(gammas=self.sampled, batch=16) if self.sampled else Curve()
-        defence, threat = self.defence(model), Threat.surface(self.transform, self.gamma)
+        defence, threat = self.defence(model), Threat.of(self.transform, self.gamma)
         config = self.config(desk, model=model.fingerprint)
         sampling = Sampling(n=size.n, windows=self.windows)
         cells: dict[str, Cell] = {"remark": f"Model: {model.name}."}

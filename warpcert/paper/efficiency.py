@@ -57,7 +57,7 @@ class Bounding(Row):
             raise Missing("the full run: this side takes too long for a quick one")
         dataset, size = desk.dataset("mnist500"), self.size(desk)
         defence = Defence.surface("rotation", 30, noise=0.15, interpolation=self.interpolation, preprocess=P)
-        threat = Threat.surface("rotation", self.gamma)
+        threat = Threat.of("rotation", self.gamma)
         limit = self.quick_limit if desk.quick else self.limit
 
         def one(index: int) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Voting(Row):
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, model, size = desk.dataset("mnist500"), desk.model("mnist-rotation"), self.size(desk)
-        threat, defence = Threat.surface("rotation", 30), model.defence
+        threat, defence = Threat.of("rotation", 30), model.defence
         inner = GaussianInner(model.classifier, defence.sigma_noise, cap=size.n) if self.nested else None
 
         def one(index: int) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Exhausting(Row):
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, model, size = desk.dataset("mnist500"), desk.model("mnist-rotation-exact"), self.size(desk)
-        threat = Threat.surface("rotation", self.gamma, quantized=self.step == 1)
+        threat = Threat.of("rotation", self.gamma, quantized=self.step == 1)
         classifier = Coarse(model.classifier, self.step) if self.step > 1 else model.classifier
         defence = replace(model.defence, preprocess=Preprocess())
 

@@ -48,7 +48,7 @@ class SampledError(Row):
     def work(self, desk: Desk, folder: Path) -> Work:
         source, size = source_of(desk, self.data, SHORT_SIDE), self.size(desk)
         defence = Defence.surface("rotation", self.sigma, noise=0.5, interpolation=self.interpolation)
-        threat = Threat.surface("rotation", self.gamma, interpolation=self.interpolation)
+        threat = Threat.of("rotation", self.gamma, interpolation=self.interpolation)
         gamma = threat.box.grid(size.gammas).to(desk.device)
 
         @torch.no_grad()
@@ -87,7 +87,7 @@ class Interpolated(Row):
         defence = Defence.surface(
             "rotation", self.sigma, noise=0.25, interpolation=self.defender, preprocess=PAPER_P[self.data]
         )
-        threat = Threat.surface("rotation", self.gamma, interpolation=self.attacker)
+        threat = Threat.of("rotation", self.gamma, interpolation=self.attacker)
         other = calibration_data(desk, dataset, self.train, size)
         made = yield from calibrated(desk, folder, self.config(desk), other, defence, threat, size, Curve())
         return {"images": size.estimate + made.images, "E": made.E, "ρ": made.rho, "q_E": made.q_E}

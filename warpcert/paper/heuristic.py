@@ -59,7 +59,7 @@ class Heuristic(Row):
     def work(self, desk: Desk, folder: Path) -> Work:
         source, model, size = source_of(desk, self.data), model_of(desk, self.models), self.size(desk)
         defence = base_defence(model, self.transform, self.gamma)
-        threat = Threat.surface(self.transform, self.gamma)
+        threat = Threat.of(self.transform, self.gamma)
         t = threat.transform
 
         def plain(z: Tensor) -> Tensor:

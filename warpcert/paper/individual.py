@@ -57,7 +57,7 @@ class Individual(Row):
         if not self.size(desk).images:
             raise Missing("the full run: a ρ that is small enough takes too many β's for a quick one")
         dataset, model, size = desk.dataset(self.data), desk.model(*self.models), self.size(desk)
-        defence, threat = self.defence(model), Threat.surface(self.transform, self.gamma)
+        defence, threat = self.defence(model), Threat.of(self.transform, self.gamma)
         config = self.config(desk, model=model.fingerprint)
         cells: dict[str, Cell] = {"remark": f"Model: {model.name}."}
         calibration: Calibration | None = None

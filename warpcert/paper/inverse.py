@@ -50,7 +50,7 @@ class Refinement(Row):
         dataset, size = desk.dataset(self.data), self.size(desk)
         p = PAPER_P[self.data]
         defence = Defence.surface("rotation", self.sigma, noise=0.3, interpolation="bilinear", preprocess=p)
-        threat, inverse = Threat.surface("rotation", self.gamma), IntervalInverse(refinements=self.refinements)
+        threat, inverse = Threat.of("rotation", self.gamma), IntervalInverse(refinements=self.refinements)
 
         def one(index: int) -> dict[str, Any]:
             _, x = _attacked(desk.image(dataset, index), threat, index)
@@ -108,7 +108,7 @@ class Inverted(Row):
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, size = desk.dataset(self.data), self.size(desk)
-        threat = Threat.surface(self.transform, self.gamma)
+        threat = Threat.of(self.transform, self.gamma)
 
         def one(index: int) -> dict[str, Any]:
             x = desk.image(dataset, index)

@@ -1,0 +1,186 @@
+"""One object: what is certified is what is deployed.
+
+A classifier holds everything that decides its answers: the network, coarse levels, preprocessing, noise, precision.
+Whatever changes an answer is one of its facts; facts are stored in its weights file and enter its fingerprint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from warpcert import transforms
+from warpcert.classifier.defence import Defence
+from warpcert.classifier.inner import Inner
+from warpcert.classifier.voting import Logits, logits_of
+from warpcert.networks.weights import fingerprint
+from warpcert.threat import Threat
+from warpcert.transforms import Preprocess, Transform
+
+if TYPE_CHECKING:
+    from warpcert.certificates import Certificate
+
+__all__ = ["SLACK", "About", "Classifier"]
+
+SLACK = {"float32": 1e-4, "half": 1e-2}  # relative to the largest logit: allows for rounding between batch sizes
+
+
+@final
+@dataclass(frozen=True)
+class About:
+    """What a classifier is called and made for. None of it changes an answer.
+
+    threat, method, settings   what `certify` takes when nothing else is said
+    notes                      whatever else is kept in its file: dataset, recipe, calibration
+    """
+
+    name: str = ""
+    classes: tuple[str, ...] = ()
+    threat: Threat | None = None
+    method: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Classifier(nn.Module, ABC):
+    """A function of pictures [B,C,H,W] in [0,1] that can be called, asked (`predict`), certified and saved."""
+
+    kind: ClassVar[str]
+    preprocess: Preprocess = Preprocess()
+    step: int = 1  # between the levels that the network sees: 1 means all 256
+    noise: float = 0.0
+    over: Mapping[str, tuple[float, ...]] = {}  # transformation → σ of its parameters, in surface units
+    nested: bool = False  # two levels of votes
+    lipschitz: float | None = None  # of the logits in ℓ2, as a function of P-images
+
+    def __init__(
+        self, network: Logits, *, precision: str = "float32", slack: float | None = None, about: About | None = None
+    ) -> None:
+        super().__init__()
+        if precision not in SLACK:
+            raise ValueError(f"precision {precision!r} is not known; choose {' or '.join(SLACK)}")
+        if not callable(network):
+            raise ValueError(f"a classifier needs a network, batch → logits; got {type(network).__name__}")
+        if isinstance(network, Classifier):
+            raise ValueError(f"{type(network).__name__} is a classifier already: give the network itself")
+        self.precision, self.slack = precision, SLACK[precision] if slack is None else float(slack)
+        if not (math.isfinite(self.slack) and self.slack >= 0):
+            raise ValueError(f"the slack on logits must be finite and ≥ 0; got {slack}")
+        self.source = _identity(network)
+        self.network = _halved(network) if precision == "half" else network
+        self.about = about or About()
+        self.train(any(m.training for m in network.modules()) if isinstance(network, nn.Module) else False)
+
+    @property
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Everything that decides its answers, besides the network, as JSON types: `configured` takes it."""
+
+    @abstractmethod
+    def defence(self, transform: Transform) -> Defence:
+        """P, noise and parameter noise as the bounds take them; a ValueError if it smooths over another one."""
+
+    @abstractmethod
+    def predict(self, x: Tensor) -> int | list[int]:
+        """The deployed answer about one picture [C,H,W], or a list of them for a batch."""
+
+    @property
+    def inner(self) -> Inner | None:
+        """Of nested votes, the classifier inside."""
+        return None
+
+    def logits(self, views: Tensor) -> Tensor:
+        """The network on P-images [B,...], in its precision: finite logits [B,K]."""
+        if self.precision == "half":
+            return logits_of(self.network, views.half()).float()
+        return logits_of(self.network, views)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the network's weights and of all facts: classifiers with the same one give the same answers."""
+        text = json.dumps({"network": self.source, "facts": self.facts}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def name(self) -> str:
+        return self.about.name
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes; empty where they are not known."""
+        return self.about.classes
+
+    @property
+    def threat(self) -> Threat | None:
+        return self.about.threat
+
+    @property
+    def method(self) -> str:
+        """The method that `certify` uses unless told otherwise."""
+        return self.about.method or self.usual_method
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Of its own method, where they are not the usual ones."""
+        return self.about.settings
+
+    @property
+    @abstractmethod
+    def usual_method(self) -> str: ...
+
+    @property
+    def item_dims(self) -> int:
+        """Dimensions of one item: 3 for pictures [C,H,W], 2 for sounds [C,L]."""
+        own = [transforms.get(name) for name in self.over] + ([self.threat.transform] if self.threat else [])
+        return own[0].item_dims if own else 3
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are; the CPU if it has none."""
+        return next((t.device for t in self.state_dict().values()), torch.device("cpu"))
+
+    def certify(
+        self, x: Tensor, threat: Threat | None = None, *, method: str | None = None, **settings: Any
+    ) -> Certificate:
+        """How far its answer about x [C,H,W] survives the threat, by its own method and threat unless told otherwise.
+
+        `settings` are those of the method, for instance alpha (0.01) and n; `warpcert.methods` lists them.
+        """
+        from warpcert import methods
+
+        return methods.certify(self, x, threat, method=method, **settings)
+
+    def save(self, path: Path | str) -> None:
+        """Writes one safetensors file from which `warpcert.load` brings back this very object."""
+        from warpcert.classifier.storage import save
+
+        save(self, Path(path))
+
+
+def _identity(network: Logits) -> str:
+    """What stands for the network in a fingerprint: its weights, or the name of a function."""
+    declared = getattr(network, "fingerprint", None)
+    if isinstance(declared, str):  # a file of another tool: its SHA-256
+        return declared
+    if isinstance(network, nn.Module):
+        return fingerprint(network)
+    return f"{getattr(network, '__module__', '')}:{getattr(network, '__qualname__', type(network).__qualname__)}"
+
+
+def _halved(network: Logits) -> Logits:
+    """A copy in half precision: another function than in float32, several times faster on a GPU."""
+    if not isinstance(network, nn.Module):
+        raise ValueError("half precision needs an nn.Module; a function brings its own arithmetic")
+    copy = deepcopy(network).half().requires_grad_(False)
+    spatial = any(t.dim() == 4 for t in copy.parameters())
+    return copy.to(memory_format=torch.channels_last) if spatial else copy  # type: ignore[call-overload,no-any-return]

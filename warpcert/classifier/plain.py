@@ -1,0 +1,80 @@
+"""The plain classifier: a network behind P, no noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from warpcert.classifier.base import About, Classifier
+from warpcert.classifier.defence import Defence
+from warpcert.classifier.voting import Logits
+from warpcert.transforms import Preprocess, Transform
+
+__all__ = ["Plain", "answers", "deterministic"]
+
+
+def deterministic(preprocess: Preprocess, transform: Transform) -> Defence:
+    """P alone."""
+    return Defence(transform, (0.0,) * transform.dim, 0.0, preprocess=preprocess)
+
+
+@torch.no_grad()
+def answers(f: Classifier, x: Tensor) -> int | list[int]:
+    """The leading class of one item, or of each item of a batch: a batch has one dimension more than an item."""
+    single = x.dim() == f.item_dims
+    labels: list[int] = f(x[None] if single else x).argmax(1).tolist()
+    return labels[0] if single else labels
+
+
+@final
+class Plain(Classifier):
+    """f(P z): deterministic. `lipschitz` is a proved constant of its logit vector in ℓ2, as a function of P z.
+
+    An ordinary network is certified by `exact` against 8-bit attackers; one with a Lipschitz constant by `cover`.
+    """
+
+    kind: ClassVar[str] = "plain"
+
+    def __init__(
+        self,
+        network: Logits,
+        *,
+        preprocess: Preprocess = Preprocess(),
+        lipschitz: float | None = None,
+        precision: str = "float32",
+        slack: float | None = None,
+        about: About | None = None,
+    ) -> None:
+        super().__init__(network, precision=precision, slack=slack, about=about)
+        if lipschitz is not None and not (0 < lipschitz < math.inf):
+            raise ValueError(f"a Lipschitz constant must be positive and finite; got {lipschitz}")
+        if lipschitz is not None and precision != "float32":
+            raise ValueError("a Lipschitz constant is proved for float32: do not compute the network in half precision")
+        self.preprocess, self.lipschitz = preprocess, lipschitz
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "preprocess": asdict(self.preprocess),
+            "lipschitz": self.lipschitz,
+            "precision": self.precision,
+            "slack": self.slack,
+        }
+
+    @property
+    def usual_method(self) -> str:
+        return "exact" if self.lipschitz is None else "cover"
+
+    def defence(self, transform: Transform) -> Defence:
+        return deterministic(self.preprocess, transform)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return self.logits(self.preprocess(batch))
+
+    def predict(self, x: Tensor) -> int | list[int]:
+        return answers(self, x)

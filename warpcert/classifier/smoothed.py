@@ -1,0 +1,160 @@
+"""The smoothed classifier: g(z) = argmax_c P(f(P T_β z + δ) = c), β and δ drawn anew for every vote."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from warpcert import transforms
+from warpcert.classifier.base import About, Classifier
+from warpcert.classifier.defence import Defence
+from warpcert.classifier.early import predict_early
+from warpcert.classifier.inner import GaussianInner, Inner, MarginInner
+from warpcert.classifier.nested import predict_nested
+from warpcert.classifier.plain import deterministic
+from warpcert.classifier.voting import Logits, Prediction, fresh_generator, predict, votes
+from warpcert.transforms import Preprocess, Transform, kernels
+
+__all__ = ["Smoothed"]
+
+VOTES = 1000  # per picture, when it is called or asked
+
+
+@final
+class Smoothed(Classifier):
+    """Votes over pixel noise δ of deviation `noise` and, with over={"rotation": 30}, over turns β of deviation 30°.
+
+    over           one transformation and the σ of its parameters, in degrees, pixels, per cent, dB …; none: noise alone
+    interpolation  how the classifier itself turns pictures
+    nested         two levels: for every β the answer of P T_β z is itself a vote over δ (the paper's construction), or
+                   without noise that of a network with a Lipschitz constant
+
+    Draws are fresh and secret: an attacker who can predict them can fit a picture to them.
+    """
+
+    kind: ClassVar[str] = "smoothed"
+
+    def __init__(
+        self,
+        network: Logits,
+        noise: float,
+        over: Mapping[str, float | tuple[float, ...]] | None = None,
+        *,
+        preprocess: Preprocess = Preprocess(),
+        interpolation: str = "bicubic",
+        nested: bool = False,
+        lipschitz: float | None = None,
+        precision: str = "float32",
+        slack: float | None = None,
+        about: About | None = None,
+    ) -> None:
+        super().__init__(network, precision=precision, slack=slack, about=about)
+        if len(over or {}) > 1:
+            raise ValueError(f"parameters of one transformation can be smoothed over; got {', '.join(over or {})}")
+        kernels.kernel(interpolation)
+        self.preprocess, self.noise, self.interpolation = preprocess, float(noise), interpolation
+        self.lipschitz, self.nested = lipschitz, nested
+        self.over = {name: _sigmas(name, sigma) for name, sigma in (over or {}).items()}
+        if not math.isfinite(self.noise) or self.noise < 0 or not (self.noise or self.over):
+            raise ValueError(f"smoothing needs noise ≥ 0 and, without noise, parameters to smooth over; got {noise}")
+        if nested and not self.over:
+            raise ValueError("nested votes need parameters to smooth over: say over={...}")
+        if nested and not self.noise and lipschitz is None:
+            raise ValueError("nested votes without noise need a network with a Lipschitz constant")
+        for name in self.over:
+            self.defence(transforms.get(name))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "noise": self.noise,
+            "over": {name: list(sigma) for name, sigma in self.over.items()},
+            "preprocess": asdict(self.preprocess),
+            "interpolation": self.interpolation,
+            "nested": self.nested,
+            "lipschitz": self.lipschitz,
+            "precision": self.precision,
+            "slack": self.slack,
+        }
+
+    @property
+    def usual_method(self) -> str:
+        return "dist-x" if self.over else "cover"
+
+    def defence(self, transform: Transform) -> Defence:
+        if not self.over:
+            return deterministic(self.preprocess, transform).without_parameter_noise(self.noise)
+        (name, sigma), *_ = self.over.items()
+        if transforms.get(name) != transform:
+            raise ValueError(f"the threat is {transform.name}, but the classifier smooths over {name}")
+        internal = tuple(transform.internal(s) for s in sigma)
+        return Defence(transform, internal, self.noise, self.interpolation, self.preprocess)
+
+    @property
+    def own_defence(self) -> Defence:
+        """That of its own transformation; of any, if it smooths by noise alone."""
+        transform = transforms.get(next(iter(self.over), "rotation"))
+        return self.defence(self.threat.transform if self.threat and not self.over else transform)
+
+    @property
+    def inner(self) -> Inner | None:
+        """Of nested votes, the classifier inside."""
+        if not self.nested:
+            return None
+        if self.noise:
+            return GaussianInner(self.logits, self.noise)
+        return MarginInner(self.logits, self.lipschitz or math.inf, slack=self.slack)
+
+    def vote(
+        self,
+        x: Tensor,
+        *,
+        n: int = VOTES,
+        alpha: float = 0.001,
+        early: bool = False,
+        generator: torch.Generator | None = None,
+        batch: int | None = None,
+    ) -> Prediction:
+        """g(x) or ABSTAIN, with the counts; wrong with probability ≤ alpha. `early` stops as soon as it is settled."""
+        f, defence = self.logits, self.own_defence
+        if (inner := self.inner) is not None:
+            draw = generator or fresh_generator(x.device)
+            return predict_nested(inner, defence, x, n=n, alpha=alpha, generator=draw, batch=batch)
+        ask = predict_early if early else predict
+        return ask(f, defence, x, n=n, alpha=alpha, generator=generator, batch=batch)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """The share of the votes that each class gets [B,K], of fresh draws: their argmax is g, if it is not close."""
+        if (inner := self.inner) is not None:
+            return torch.stack([_inner_shares(inner, self.own_defence, x) for x in batch])
+        draw, defence = fresh_generator(batch.device), self.own_defence
+        counts = [votes(self.logits, defence, x.float(), VOTES, draw) for x in batch]
+        return torch.stack(counts).to(batch.device) / VOTES
+
+    def predict(self, x: Tensor) -> int | list[int]:
+        """g(x), or ABSTAIN (−1) when the two leading classes are too close to tell."""
+        if x.dim() == self.item_dims:
+            return self.vote(x).label
+        return [self.vote(item).label for item in x]
+
+
+def _sigmas(name: str, sigma: float | tuple[float, ...]) -> tuple[float, ...]:
+    transform = transforms.get(name)
+    given = tuple(sigma) if isinstance(sigma, list | tuple) else (float(sigma),)
+    values = given * transform.dim if len(given) == 1 else given
+    if len(values) != transform.dim or not all(math.isfinite(s) and s > 0 for s in values):
+        count = "one positive number" if transform.dim == 1 else f"1 or {transform.dim} positive numbers"
+        raise ValueError(f"over[{name!r}] needs {count} in {transform.unit}; got {sigma}")
+    return values
+
+
+def _inner_shares(inner: Inner, defence: Defence, x: Tensor) -> Tensor:
+    draw = fresh_generator(x.device)
+    counts = inner.votes(defence.view(x.float(), defence.draw_beta(VOTES, draw)), draw)
+    return counts.to(x.device) / counts.sum()

@@ -1,0 +1,91 @@
+"""Weights files: one safetensors file holds the whole classifier, and gives it back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from warpcert.classifier.base import About, Classifier
+from warpcert.classifier.levels import Levels
+from warpcert.classifier.plain import Plain
+from warpcert.classifier.smoothed import Smoothed
+from warpcert.classifier.voting import Logits
+from warpcert.networks.config import ModelConfig
+from warpcert.networks.files import read_tensors, write_tensors
+from warpcert.networks.lipschitz import LipschitzNet
+from warpcert.networks.resnet import ResNet
+from warpcert.networks.weights import restored, stored
+from warpcert.threat import Threat
+from warpcert.transforms import Preprocess
+
+__all__ = ["FORMAT", "KINDS", "configured", "load", "read", "save"]
+
+FORMAT = "warpcert-classifier-1"
+KINDS: dict[str, type[Plain] | type[Levels] | type[Smoothed]] = {c.kind: c for c in (Plain, Levels, Smoothed)}
+
+
+def configured(network: Logits, facts: Mapping[str, Any], about: About | None = None) -> Classifier:
+    """The classifier with these facts around a network; a ValueError for facts that its kind does not have.
+
+    What a network's own weights prove is not taken from the facts: a Lipschitz network brings its constant itself.
+    """
+    given = dict(facts)
+    kind = given.pop("kind", None)
+    if kind not in KINDS:
+        raise ValueError(f"a classifier is {', '.join(KINDS)}; got {kind!r}: was it written by a later version?")
+    if "preprocess" in given:
+        given["preprocess"] = Preprocess(**given["preprocess"])
+    if isinstance(network, LipschitzNet) and "lipschitz" in given:
+        given["lipschitz"] = network.lipschitz
+    try:
+        return KINDS[kind](network, **given, about=about)
+    except TypeError as error:
+        raise ValueError(f"these are not the facts of a {kind} classifier: {error}") from None
+
+
+def save(classifier: Classifier, path: Path) -> None:
+    """Writes network, facts and what it is made for; networks of the package only (others keep their own files)."""
+    network = classifier.network
+    if not isinstance(network, ResNet | LipschitzNet):
+        raise ValueError(
+            f"only networks of warpcert can be saved; {type(network).__name__} keeps its own file: save its state_dict "
+            "and build the classifier around it again"
+        )
+    about = classifier.about
+    metadata = {
+        "format": FORMAT,
+        "network": json.dumps(network.config.to_dict()),
+        "classifier": json.dumps(classifier.facts),
+        "about": json.dumps(
+            {
+                "name": about.name,
+                "classes": list(about.classes),
+                "threat": about.threat.to_dict() if about.threat else None,
+                "method": about.method,
+                "settings": dict(about.settings),
+                "notes": dict(about.notes),
+            }
+        ),
+    }
+    write_tensors(stored(network), path, metadata)
+
+
+def read(path: Path | str) -> tuple[Logits, dict[str, Any], About]:
+    """What `save` wrote: network (CPU, eval mode), facts, and what it is made for. `configured` joins them."""
+    path = Path(path)
+    tensors, metadata = read_tensors(path, FORMAT)
+    try:
+        network = restored(ModelConfig.from_dict(json.loads(metadata["network"])), tensors)
+        about = json.loads(metadata["about"])
+        threat = Threat.from_dict(about["threat"]) if about["threat"] else None
+        facts: dict[str, Any] = json.loads(metadata["classifier"])
+        return network, facts, About(**about | {"classes": tuple(about["classes"]), "threat": threat})
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path} does not hold the classifier that its header describes: {error}") from None
+
+
+def load(path: Path | str) -> Classifier:
+    """The classifier that `save` wrote."""
+    return configured(*read(path))

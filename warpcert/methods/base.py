@@ -1,0 +1,135 @@
+"""What a method is: its settings in one frozen record, which threats it can certify against, and how."""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from warpcert import statistics as stats
+from warpcert.certificates import Certificate, Subject
+from warpcert.classifier import Classifier
+from warpcert.classifier.voting import validate_classifier, validate_image
+from warpcert.threat import Threat
+
+__all__ = [
+    "Method",
+    "Progress",
+    "Sampling",
+    "fitting",
+    "needs_noise",
+    "refuse_tf32",
+    "smooths_over",
+    "subject",
+    "tells_tolerance",
+]
+
+Progress = Callable[[int, int], None]  # (done, of)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """One way to certify. An instance is a choice of its settings; leaves are final.
+
+    summary    what is proved, for lists and help
+    attacked   whether it is shown the attacked picture instead of the original
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    attacked: ClassVar[bool] = False
+
+    def refuses(self, classifier: Classifier, threat: Threat) -> str:
+        """Why this classifier cannot be certified against this threat this way; "" if it can."""
+        return ""
+
+    @abstractmethod
+    def certify(
+        self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
+    ) -> Certificate:
+        """The certificate about x, once `fitting` has let it in."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its settings as JSON types: what a run folder keeps."""
+        return {k: v for k, v in asdict(self).items() if k != "seed"}
+
+    @classmethod
+    def settings(cls) -> tuple[str, ...]:
+        return tuple(f.name for f in fields(cls))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling(Method):
+    """How much to sample and at what risk.
+
+    n samples in all, shared by the windows (per axis), after n0 free ones that guess the label; alpha for the whole
+    certificate; `two_class` bounds the runner-up too; seed None draws a secret one; batch None chooses by device.
+    """
+
+    n: int = 10_000
+    n0: int = 100
+    alpha: float = 0.01
+    windows: int = 3
+    two_class: bool = False
+    seed: int | None = None
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        stats.Ledger(self.alpha)
+        for name in ("n", "n0", "windows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+
+    def generator(self, device: torch.device) -> tuple[torch.Generator, int]:
+        """A fresh generator on the device, and its seed."""
+        seed = secrets.randbits(63) if self.seed is None else self.seed
+        return torch.Generator(device=device).manual_seed(seed), seed
+
+
+def smooths_over(classifier: Classifier, threat: Threat, method: str) -> str:
+    """Why a method that compares laws of parameters cannot speak of this classifier; "" if it can."""
+    if not classifier.over:
+        return f"{method} is for classifiers that smooth over parameters: wc.Smoothed(…, over={{…}})"
+    (name,) = classifier.over
+    if name != threat.transform.name:
+        return f"the threat is {threat.transform.name}, but the classifier smooths over {name}"
+    return tells_tolerance(threat, method)
+
+
+def tells_tolerance(threat: Threat, method: str) -> str:
+    if threat.tolerance is None:
+        return ""
+    return f"{method} bounds the attacker's float32 arithmetic itself: leave the tolerance out"
+
+
+def needs_noise(classifier: Classifier, method: str) -> str:
+    """Of joint votes."""
+    if classifier.noise or classifier.nested:
+        return ""
+    return f"{method} needs pixel noise to absorb the error: set noise > 0"
+
+
+def fitting(method: Method, classifier: Classifier, x: Tensor, threat: Threat) -> Tensor:
+    """x in float32; a ValueError unless it is legal and the method can do this."""
+    validate_image(x, threat.transform)
+    validate_classifier(classifier)
+    if why := method.refuses(classifier, threat):
+        raise ValueError(why)
+    return x.float()
+
+
+def subject(classifier: Classifier) -> Subject:
+    """How certificates name a classifier."""
+    return Subject(classifier.name, classifier.fingerprint)
+
+
+def refuse_tf32(x: Tensor, slack: float) -> None:
+    if x.is_cuda and torch.backends.cudnn.allow_tf32 and slack < 0.01:
+        raise ValueError(
+            "TF32 convolutions err by more than the slack on logits: set torch.backends.cudnn.allow_tf32 = False"
+        )

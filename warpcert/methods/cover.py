@@ -1,0 +1,73 @@
+"""Covers: the range in small windows, each decided at one picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from warpcert.certificates import Certificate, Margins
+from warpcert.classifier import Classifier
+from warpcert.methods.base import Progress, Sampling, refuse_tf32, tells_tolerance
+from warpcert.methods.covering import Covering
+from warpcert.methods.margins import MarginCover
+from warpcert.threat import Threat
+from warpcert.windows.cover import cover_windows
+
+__all__ = ["Cover"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Cover(Sampling):
+    """The label of g(z) = argmax_c P_δ(f(P z + δ) = c) at q(T_γ x) for all γ in the certified cells, confidence 1 − α.
+
+    Γ is cut into windows whose images are provably within E_j ≈ target·σ_δ of the window's own image, at which an
+    anytime-valid test with α/J and at most n samples must find P_δ(label) > Φ(E_j/σ_δ). From γ = 0 outwards; the first
+    window that fails ends it.
+
+    Of a classifier with a Lipschitz constant and no noise, PROVED: one forward pass per window, whose width follows the
+    margin; n, α and target are not used.
+
+    centres   "rounded" centre images, or "plain" ones (better against attackers who do not round)
+    """
+
+    windows: int = 1  # a cover chooses its own
+    target: float = 0.5
+    centres: str = "rounded"
+    max_windows: int = 20_000
+    name: ClassVar[str] = "cover"
+    summary: ClassVar[str] = (
+        "a classifier smoothed by noise keeps its label, with confidence 1 − α; a Lipschitz network, proved"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.centres not in ("rounded", "plain"):
+            raise ValueError(f"centres are rounded or plain; got {self.centres!r}")
+
+    def refuses(self, classifier: Classifier, threat: Threat) -> str:
+        if classifier.over:
+            (name,) = classifier.over
+            return (
+                f"cover certifies classifiers that smooth by noise alone, but this one smooths over {name} too: use "
+                "dist-x, or certify and deploy wc.Smoothed(network, noise=…)"
+            )
+        if classifier.step > 1:
+            return "cover needs noise or a Lipschitz constant; a classifier behind levels is certified by exact"
+        if not classifier.noise and classifier.lipschitz is None:
+            return "cover needs pixel noise (wc.Smoothed) or a proved Lipschitz constant (wc.Plain(…, lipschitz=…))"
+        return tells_tolerance(threat, self.name)
+
+    def certify(
+        self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
+    ) -> Certificate:
+        rounded, most = self.centres == "rounded", self.max_windows
+        if not classifier.noise and classifier.lipschitz is not None:
+            refuse_tf32(x, classifier.slack)
+            margins = Margins(classifier.lipschitz, classifier.slack)
+            return MarginCover(classifier, x, threat, margins, rounded).certify(most)
+        target = self.target * classifier.noise
+        windows = cover_windows(x, threat, classifier.preprocess, target=target, rounded=rounded, max_windows=most)
+        return Covering(self, classifier, x, threat).certify(windows)

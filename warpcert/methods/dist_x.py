@@ -1,0 +1,69 @@
+"""DistSPT^x: the original is known, and its own interpolation error is bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
+
+from torch import Tensor
+
+from warpcert import statistics as stats
+from warpcert.certificates import Certificate
+from warpcert.classifier import Classifier
+from warpcert.errors.base import SupBound, bound_error, guess_and_test
+from warpcert.errors.proved import named
+from warpcert.methods.base import Progress, Sampling, needs_noise, smooths_over
+from warpcert.methods.run import Votes
+from warpcert.threat import Threat
+
+__all__ = ["DistX"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DistX(Sampling):
+    """The label of g at q(T_γ x) for every γ in the certified set, with confidence 1 − α if the bound is proved, else
+    heuristic.
+
+    Half of α buys (E, ρ) from `betas` draws: by the order-statistic rule (E is the largest value but `rank`), or, if
+    `guessed`, the paper's way: guess E on a tenth of the draws and count on fresh ones how often it is exceeded. The
+    other half buys the votes.
+
+    bound       which analysis of the error: curve, interval (both proved) or sampled (heuristic)
+    time_limit  seconds for it; what it has reached then is a bound too
+    reference   the kernel that turns the original at certification, by default the classifier's own
+    """
+
+    bound: str | SupBound = "curve"
+    time_limit: float | None = None
+    betas: int = 500
+    rank: int = 0
+    guessed: bool = False
+    reference: str | None = None
+    name: ClassVar[str] = "dist-x"
+    summary: ClassVar[str] = "the smoothed classifier keeps its label on the range, with confidence 1 − α"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        named(self.bound, self.time_limit)
+
+    def refuses(self, classifier: Classifier, threat: Threat) -> str:
+        return smooths_over(classifier, threat, self.name) or needs_noise(classifier, self.name)
+
+    def certify(
+        self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
+    ) -> Certificate:
+        sup, betas, rank = named(self.bound, self.time_limit), self.betas, self.rank
+        defence = replace(classifier.defence(threat.transform), reference=self.reference)
+        run = Votes(self, "joint", classifier, x, threat, defence)
+        alpha = run.ledger.spend("error bound", self.alpha / 2)
+        if stats.exceedance_bound(betas, alpha, rank) >= 0.5:
+            raise ValueError(f"{betas} β's can never bound ρ below ½ at α = {alpha:g} and rank {rank}; 500 is usual")
+        if self.guessed:
+            error = guess_and_test(sup, x, defence, threat, betas=betas, alpha=alpha, generator=run.generator)
+        else:
+            error = bound_error(sup, x, defence, threat, betas=betas, alpha=alpha, generator=run.generator, rank=rank)
+        return run.certify(error, self.alpha / 2)
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"bound": named(self.bound, self.time_limit).name}

@@ -1,0 +1,64 @@
+"""IndivSPT: shown only the attacked picture, for every original that can have led to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from torch import Tensor
+
+from warpcert.certificates import Certificate
+from warpcert.classifier import Classifier
+from warpcert.methods.base import Progress, Sampling, needs_noise, smooths_over
+from warpcert.methods.individual import Unseen
+from warpcert.originals.named import named
+from warpcert.originals.protocol import InverseBound
+from warpcert.threat import Threat
+
+__all__ = ["Indiv"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Indiv(Sampling):
+    """g(x) = g(x') = label with confidence 1 − α, for the unseen x with x' = q(T_γ x), γ ∈ Γ: all of Γ or nothing.
+
+    The inverse rules out what γ it can; in each window of the rest, β ~ N(−γ_j, σ_γ²) measure errors and votes. A tenth
+    of α buys g(x') = label; the rest buys (E, ρ) and votes of the one window that holds γ. The draws are secret unless
+    a seed is given.
+
+    betas, rank   E is the largest but `rank` of `betas` errors in a window, with ρ by order statistics
+    merged        E is fixed on a tenth as many β first, and of `betas` fresh ones only those within it may vote: no ρ,
+                  and no α for it
+    inverse       lagrangian (tight), functional or interval, and the `refinements` of its boxes
+    """
+
+    betas: int = 500
+    rank: int = 0
+    merged: bool = False
+    inverse: str | InverseBound = "lagrangian"
+    refinements: int | None = None
+    name: ClassVar[str] = "indiv"
+    summary: ClassVar[str] = "shown only the attacked picture: the original has the same label, with confidence 1 − α"
+    attacked: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.rank < self.betas:
+            raise ValueError(f"the rank must lie in 0 … betas − 1 = {self.betas - 1}; got {self.rank}")
+        if self.merged and self.rank:
+            raise ValueError(f"the merged test has no rank: leave it 0; got {self.rank}")
+        named(self.inverse, self.refinements)
+
+    def refuses(self, classifier: Classifier, threat: Threat) -> str:
+        if self.two_class:
+            return "indiv bounds one class against all others: leave two_class off"
+        return smooths_over(classifier, threat, self.name) or needs_noise(classifier, self.name)
+
+    def certify(
+        self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
+    ) -> Certificate:
+        return Unseen(self, classifier, x, threat, progress).certify()
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"inverse": named(self.inverse, self.refinements).name}

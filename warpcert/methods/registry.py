@@ -1,0 +1,68 @@
+"""The methods by name: what Python, command line, runs, server, adapters and docs read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from warpcert.certificates import Certificate
+from warpcert.classifier import Classifier
+from warpcert.errors.calibration import Calibration
+from warpcert.methods.base import Method, Progress, fitting
+from warpcert.methods.cover import Cover
+from warpcert.methods.dist_d import DistD, Online
+from warpcert.methods.dist_x import DistX
+from warpcert.methods.exact import Exact
+from warpcert.methods.heuristic import Base
+from warpcert.methods.indiv import Indiv
+from warpcert.threat import Threat
+
+__all__ = ["METHODS", "certify", "certify_with", "chosen", "get", "suitable"]
+
+METHODS: dict[str, type[Method]] = {m.name: m for m in (Exact, Cover, DistX, DistD, Online, Indiv, Base)}
+
+
+def get(name: str) -> type[Method]:
+    """The method of that name."""
+    if name not in METHODS:
+        raise ValueError(f"method {name!r} is not known; choose one of {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def suitable(classifier: Classifier, threat: Threat) -> list[str]:
+    """The methods that can certify this classifier against this threat, with its own settings."""
+    return [name for name in METHODS if not chosen(classifier, name).refuses(classifier, threat)]
+
+
+def chosen(classifier: Classifier, method: str | None = None, **settings: Any) -> Method:
+    """The method, by default the classifier's own, with the classifier's settings for it and those given here."""
+    kind = get(method or classifier.method)
+    if unknown := sorted(set(settings) - set(kind.settings())):
+        raise ValueError(f"{kind.name} has no setting {', '.join(unknown)}; it has {', '.join(kind.settings())}")
+    own = dict(classifier.settings) if kind.name == classifier.method else {}
+    kept = classifier.about.notes.get("calibration")
+    if "calibration" in kind.settings() and kept is not None:
+        own["calibration"] = Calibration.from_dict(kept)
+    return kind(**own | settings)
+
+
+def certify(
+    classifier: Classifier, x: Tensor, threat: Threat | None = None, *, method: str | None = None, **settings: Any
+) -> Certificate:
+    """How far the classifier's answer about x survives the threat: `Classifier.certify` calls this."""
+    threat = threat or classifier.threat
+    if threat is None:
+        raise ValueError("say what it should survive: a threat, for instance wc.Threat.rotation(degrees=30)")
+    return certify_with(chosen(classifier, method, **settings), classifier, x, threat)
+
+
+def certify_with(
+    method: Method, classifier: Classifier, x: Tensor, threat: Threat, *, seed: int | None = None,
+    progress: Progress | None = None,
+) -> Certificate:  # fmt: skip
+    """By a method whose settings are fixed; with a seed, for methods that draw."""
+    if seed is not None and "seed" in method.settings():
+        method = replace(method, seed=seed)  # type: ignore[call-arg]
+    return method.certify(classifier, fitting(method, classifier, x, threat), threat, progress)
