@@ -26,10 +26,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate
 
-from warpcert import methods
-from warpcert.certificates.certificate import ABSTAIN, Certificate
+from warpcert import certificates, methods
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import predict
+from warpcert.classifier.voting import ABSTAIN, predict
 from warpcert.errors.base import interpolation_error
 from warpcert.errors.curve.bound import curve_bound
 from warpcert.errors.proved import Curve
@@ -337,7 +336,7 @@ def certificates_row(row: Row, options: argparse.Namespace, method: str, transfo
             certificate = methods.dist_spt_x(classifier, x, defence, threat, sampling, sup=Curve(1.2), betas=120)
         else:
             certificate = methods.cover(classifier, x, defence, threat, sampling, target=0.8)
-        again = Certificate.from_dict(certificate.to_dict())
+        again = certificates.read(certificate.to_dict())
         row.check(torch.tensor([again == certificate]), f"picture {number}: a record read back is the same")
         if (reach := certificate.reach) is not None and not certificate.abstains:
             gamma = torch.cat((reach.uniform(40, g), reach.grid(7 if reach.dim == 1 else 3))).to(x.device)

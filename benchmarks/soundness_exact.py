@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.soundness import BOXES, MOST, POINTWISE, WORK, Row, parser_of, pictures, run
-from warpcert import methods
-from warpcert.certificates.certificate import Certificate
+from warpcert import certificates, methods
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.levels import Coarse
 from warpcert.exhaustive.crossings import Crossings, find_crossings
@@ -150,14 +149,14 @@ def certificates_row(row: Row, options: argparse.Namespace, transform: str, how:
         box = BOXES[transform][turn % len(BOXES[transform])]
         attacker = Attacker.of(transform, box, "float64", how != "does not", x)
         certificate = methods.exact(f, x, defence, attacker.threat)
-        again = Certificate.from_dict(certificate.to_dict())
+        again = certificates.read(certificate.to_dict())
         row.check(torch.tensor([again == certificate]), f"turn {turn}: a record read back is the same")
-        if (reach := certificate.reach) is None or certificate.exhausted is None:
+        if (reach := certificate.reach) is None or certificate.found is None:
             continue
         far = 1 - 10 ** (-12 * torch.rand(2, 4000, generator=g, dtype=torch.float64))
         ends = torch.tensor([reach.lower, reach.upper], dtype=torch.float64)
         gamma = torch.cat((reach.uniform(4000, g)[:, 0], (far * ends).flatten(), ends.flatten())).to(x.device)
-        if certificate.exhausted.scope == "exact" and attacker.threat.quantized:  # not at the very roots
+        if certificate.found.scope == "exact" and attacker.threat.quantized:  # not at the very roots
             gamma = gamma[:4000]
         what = f"turn {turn}, {kind} {list(x.shape)}, {box}, step {step}: {certificate}"
         for part in gamma.split(max(1, WORK // x.numel())):

@@ -26,9 +26,8 @@ from torch import Tensor
 
 from benchmarks.soundness import PREPROCESS, SIGMA, Row, parser_of, pictures, run
 from warpcert import methods
-from warpcert.certificates.certificate import ABSTAIN
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import predict
+from warpcert.classifier.voting import ABSTAIN, predict
 from warpcert.learn import data
 from warpcert.methods.run import Sampling
 from warpcert.networks import resnet as models

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from warpcert.certificates.certificate import Certificate
+from warpcert.certificates import Certificate
 from warpcert.runs.job import Certifier
 
 

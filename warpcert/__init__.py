@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from warpcert.attacks import Attack, gradient, grid, worst_of_k
-from warpcert.certificates.certificate import ABSTAIN, Certificate, ErrorBound, Kind
+from warpcert.certificates import Certificate, ErrorBound, Kind
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.early import predict_early
 from warpcert.classifier.inner import GaussianInner, MarginInner
 from warpcert.classifier.levels import Coarse
 from warpcert.classifier.nested import predict_nested
-from warpcert.classifier.voting import Prediction, predict
+from warpcert.classifier.voting import ABSTAIN, Prediction, predict
 from warpcert.errors.calibration import Calibration
 from warpcert.errors.proved import Curve
 from warpcert.errors.sampled import Sampled

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from warpcert import ABSTAIN, Box, Certificate, Defence, ErrorBound, Kind, Threat
+from warpcert import ABSTAIN, Box, Certificate, Defence, ErrorBound, Kind, Threat, certificates
 from warpcert import statistics as stats
-from warpcert.certificates.certificate import Exhausted, Window
+from warpcert.certificates import Exhausted, Window
 from warpcert.certificates.sealed import seal
 
 DEFENCE = Defence.surface("rotation", 30, noise=0.15)
@@ -142,7 +142,7 @@ CASES = [
 
 @pytest.mark.parametrize("c", CASES, ids=lambda c: c.form)
 def test_json_round_trip(c: Certificate) -> None:
-    assert Certificate.from_dict(json.loads(json.dumps(c.to_dict()))) == c
+    assert certificates.read(json.loads(json.dumps(c.to_dict()))) == c
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -166,7 +166,7 @@ def edited(record: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
 @pytest.mark.parametrize("path", leaves(CASES[2].to_dict()), ids=lambda p: ".".join(map(str, p)))
 def test_every_edited_field_is_noticed(path: tuple[Any, ...]) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
-        Certificate.from_dict(edited(CASES[2].to_dict(), path))
+        certificates.read(edited(CASES[2].to_dict(), path))
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,13 @@ def test_the_arithmetic_is_redone_even_if_the_seal_is_renewed(path: tuple[Any, .
     if path == ("error", "kind"):
         record["error"]["kind"] = "heuristic"
     with pytest.raises(ValueError):
-        Certificate.from_dict(seal(record))
+        certificates.read(seal(record))
 
 
 def test_a_bound_outside_the_ledger_is_refused() -> None:
     c = certificate()
     with pytest.raises(ValueError, match="ledger"):
-        Certificate.from_dict(replace(c, ledger=c.ledger[:1]).to_dict())
+        certificates.read(replace(c, ledger=c.ledger[:1]).to_dict())
 
 
 def test_a_cover_needs_every_cell() -> None:
@@ -204,7 +204,7 @@ def test_a_cover_needs_every_cell() -> None:
     none = ErrorBound(0.1, 0.0, Kind.PROVED, "cover")
     whole = certificate(*windows, form="cover", defence=defence, error=none)
     assert whole.reach == THREAT.box and whole.kind is Kind.WITH_CONFIDENCE
-    assert Certificate.from_dict(whole.to_dict()) == whole
+    assert certificates.read(whole.to_dict()) == whole
     for bad in (replace(windows[3], k=30), replace(windows[3], E=0.9), replace(windows[3], n=0, k=0)):
         part = certificate(*windows[:3], bad, form="cover", defence=defence, error=none)
         assert part.reach is not None and part.reach.upper[0] == pytest.approx(math.radians(25), rel=1e-6)
@@ -217,11 +217,11 @@ def test_exact_certificates_spend_no_alpha() -> None:
     done = Exhausted(1234, 1200, 0.5, 1e-4, "tolerance")
     c = Certificate("exact", "exact", 7, THREAT, DEFENCE, none, (), 0.0, (), 10, exhausted=done)
     assert c.kind is Kind.PROVED and c.reach == THREAT.box and "all 1234 possible images" in str(c)
-    assert Certificate.from_dict(c.to_dict()) == c
+    assert certificates.read(c.to_dict()) == c
     assert replace(c, exhausted=replace(done, margin=1e-5)).reach is None
     floats = replace(c, threat=replace(THREAT, quantized=False), exhausted=replace(done, scope="exact"))
     with pytest.raises(ValueError, match="hands over floats"):
-        Certificate.from_dict(floats.to_dict())
+        certificates.read(floats.to_dict())
 
 
 @pytest.mark.parametrize("share", [0.3333333, 0.66666, 0.99999999, 0.1234567, 1.2e-7, 0.20009999])
@@ -233,7 +233,7 @@ def test_a_sentence_never_says_more_than_was_proved(share: float) -> None:
     assert 0.999 * proved < said <= proved
     assert replace(c, exhausted=replace(done, held=1.0)).span == "±50°"
     with pytest.raises(ValueError, match="no α"):
-        Certificate.from_dict(replace(c, alpha=0.01).to_dict())
+        certificates.read(replace(c, alpha=0.01).to_dict())
 
 
 @pytest.mark.parametrize(
@@ -249,4 +249,4 @@ def test_a_sentence_never_says_more_than_was_proved(share: float) -> None:
 )
 def test_records_that_no_method_writes_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        Certificate.from_dict(certificate(**change).to_dict())
+        certificates.read(certificate(**change).to_dict())

@@ -12,6 +12,7 @@ from test_outwards import Affine, noise
 from torch import Tensor
 
 import warpcert as wc
+from warpcert import certificates
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.levels import Coarse, coarsened, highest, shown
 from warpcert.exhaustive.crossings import Crossings, find_crossings, levels
@@ -220,7 +221,7 @@ def test_the_record_tells_the_tolerance() -> None:
         certificate = wc.exact(f, x, defence, threat, tolerance=given)
         assert certificate.exhausted is not None and certificate.exhausted.tolerance == told
         assert f"proved if the attacker computes T to within {told:g} per pixel" in str(certificate)
-        assert wc.Certificate.from_dict(certificate.to_dict()) == certificate
+        assert certificates.read(certificate.to_dict()) == certificate
     assert wc.exact(f, x, defence, replace(threat, quantized=True)).exhausted.tolerance == 1e-12  # type: ignore
 
 

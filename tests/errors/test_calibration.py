@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 import warpcert as wc
+from warpcert import certificates
 from warpcert import statistics as stats
 from warpcert.errors.base import SupBound, Suprema, bound_error, guess_and_test
 from warpcert.errors.calibration import calibrate, estimate, inner_betas
@@ -126,7 +127,7 @@ def test_certificates_at_the_original_and_online() -> None:
     online = wc.dist_spt_d_online(brighter, x - 0.05, made, wc.Sampling(n=2000, seed=0))
     assert online.label == 1 and online.reach == THREAT.box and "original" in str(online)
     for c in (known, online):
-        assert wc.Certificate.from_dict(c.to_dict()) == c
+        assert certificates.read(c.to_dict()) == c
     weak = wc.dist_spt_d_online(brighter, torch.full((1, 4, 4), 0.53), made, wc.Sampling(n=2000, seed=0))
     assert weak.abstains and weak.reach is None  # r < max‖γ‖: no part of Γ may be claimed
     with pytest.raises(ValueError, match="one window"):

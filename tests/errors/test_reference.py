@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from warpcert.certificates.certificate import ABSTAIN, Kind
+from warpcert.certificates import Kind
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import predict
+from warpcert.classifier.voting import ABSTAIN, predict
 from warpcert.errors.base import interpolation_error
 from warpcert.errors.boxes import boxes_bound
 from warpcert.errors.calibration import Calibration

@@ -16,10 +16,11 @@ from serving import PIXELS, running, write_folder
 from test_reference import dot, sharp
 from torch import Tensor
 
+from warpcert import certificates
 from warpcert.app.cli.options import _defence
 from warpcert.app.serve import answers
 from warpcert.app.serve.served import open_served
-from warpcert.certificates.certificate import Certificate, Kind
+from warpcert.certificates import Kind
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.inner import MarginInner
 from warpcert.classifier.nested import predict_nested
@@ -170,9 +171,9 @@ def test_no_record_of_an_unknown_original_has_a_reference() -> None:
         Kind.PROVED, "curve", 0,
     )  # fmt: skip
     made = dist_spt_d_online(sharp, dot(), calibration, Sampling(n=1000, seed=1))
-    assert made.label == 0 and Certificate.from_dict(made.to_dict()) == made
+    assert made.label == 0 and certificates.read(made.to_dict()) == made
     with pytest.raises(ValueError, match="known originals"):
-        Certificate.from_dict(replace(made, defence=STILL).to_dict())
+        certificates.read(replace(made, defence=STILL).to_dict())
     trained = Model("digits", sharp, "0", STILL)  # type: ignore[arg-type]
     for row in INDIVIDUAL.rows:
         assert row.defence(trained).reference is None  # type: ignore[attr-defined]

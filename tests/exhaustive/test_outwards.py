@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import warpcert as wc
-from warpcert.certificates.certificate import Certificate
+from warpcert import certificates
 from warpcert.classifier.defence import Defence
 from warpcert.exhaustive import verify as exact
 from warpcert.exhaustive.crossings import find_crossings, levels
@@ -269,10 +269,10 @@ def test_certificates_of_a_part_of_the_range() -> None:
     assert c.label == 0 and c.reach is not None and c.exhausted is not None and c.counterexample is not None
     assert c.reach.upper[0] == pytest.approx(c.exhausted.held * threat.box.upper[0], rel=1e-11)
     assert "possible images; f answers differently at" in str(c) and str(c).startswith("Label 0 of the plain")
-    assert Certificate.from_dict(c.to_dict()) == c and errors(f, x, threat, c.exhausted.held, count=3000) == 0
+    assert certificates.read(c.to_dict()) == c and errors(f, x, threat, c.exhausted.held, count=3000) == 0
     for change in ({"exhausted": replace(c.exhausted, held=1.5)}, {"exhausted": replace(c.exhausted, held=1.0)}):
         with pytest.raises(ValueError, match=r"t·Γ|counterexample"):
-            Certificate.from_dict(replace(c, **change).to_dict())
+            certificates.read(replace(c, **change).to_dict())
     sure = wc.exact(lambda z: f(z) + torch.tensor([99.0, *[0] * 7]), x.float() / 255, defence("rotation"), threat)
     assert sure.reach == threat.box and sure.reason == "" and "images." in str(sure)
     rows = [Row(0, 0, c), Row(1, 0, sure), Row(2, 1, sure)]

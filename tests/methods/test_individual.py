@@ -13,7 +13,8 @@ from scipy.stats import norm
 from torch import Tensor
 
 import warpcert as wc
-from warpcert.certificates.certificate import Window
+from warpcert import certificates
+from warpcert.certificates import Window
 from warpcert.certificates.sealed import seal
 from warpcert.classifier.voting import votes
 from warpcert.learn import data
@@ -92,7 +93,7 @@ def test_the_error_decides(share: float, certified: bool) -> None:
     x = flat(0.3)
     c = certify(x, Known([(2.0, 2.1)], constant(margin_of(x) * share)))
     assert (c.label == 1) == certified and (c.reach == THREAT.box) == certified
-    assert wc.Certificate.from_dict(c.to_dict()) == c
+    assert certificates.read(c.to_dict()) == c
     if certified:
         assert "original picture, unseen, is classified as 1" in str(c) and "confidence 0.99" in str(c)
         assert "2° … 2.1°" in str(c) and c.kind is wc.Kind.WITH_CONFIDENCE
@@ -190,7 +191,7 @@ def test_nested(merged: bool) -> None:
     assert small.form == "indiv-nested" and small.label == 1 and small.reach == THREAT.box
     assert large.abstains and large.windows[0].k == 0
     for c in (small, large):
-        assert wc.Certificate.from_dict(c.to_dict()) == c
+        assert certificates.read(c.to_dict()) == c
 
 
 def test_nothing_left_is_outside_the_threat_model() -> None:
@@ -199,7 +200,7 @@ def test_nothing_left_is_outside_the_threat_model() -> None:
     later = certify(flat(0.4), Known([(1.0, 2.0)], constant(-math.inf)))
     assert later.abstains and "outside the threat model" in str(later)
     for c in (none, later):
-        assert wc.Certificate.from_dict(c.to_dict()) == c
+        assert certificates.read(c.to_dict()) == c
     x = torch.zeros(1, SIDE, SIDE)
     x[0, 0, 0] = 1  # interpolation spreads the light of a corner, unless nothing moved
     real = wc.indiv_spt(
@@ -275,9 +276,9 @@ CELL = wc.Box((0.1,), (0.11,))
     ids=["no centre", "off centre", "α", "none", "no cell", "outside", "E", "votes α", "free ρ", "no β", "sampled"],
 )
 def test_records_that_no_run_writes_are_refused(change: dict[str, Any]) -> None:
-    wc.Certificate.from_dict(record())
+    certificates.read(record())
     with pytest.raises(ValueError):
-        wc.Certificate.from_dict(record(**change))
+        certificates.read(record(**change))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +292,7 @@ def test_edited_windows_are_noticed_even_if_sealed_again(name: str, value: Any) 
     assert stored["windows"][name] != value
     stored["windows"][name] = value
     with pytest.raises(ValueError, match="but the counts give"):
-        wc.Certificate.from_dict(seal(stored))
+        certificates.read(seal(stored))
 
 
 @pytest.mark.parametrize(
@@ -391,7 +392,7 @@ def test_shifts_vote_first_and_errors_need_only_be_enough() -> None:
     for share, certified in ((0.999, True), (1.001, False)):
         inverse = Lazy(0.0, share)
         c = shifted(grey, inverse, inside_brighter)
-        assert (c.label == 1) == certified and wc.Certificate.from_dict(c.to_dict()) == c
+        assert (c.label == 1) == certified and certificates.read(c.to_dict()) == c
         for window, enough in zip(c.windows, inverse.asked, strict=True):
             kappa, far = c.kappa(window), 2 * (0.05 / 0.4) ** 2
             assert kappa is not None and enough == pytest.approx(0.2 * math.sqrt(kappa**2 - far), rel=1e-5)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import warpcert as wc
-from warpcert.certificates.certificate import Certificate, Margins
+from warpcert import certificates
+from warpcert.certificates import Margins
 from warpcert.certificates.sealed import seal
 from warpcert.methods import margins as module
 from warpcert.methods.margins import MarginCover
@@ -50,7 +51,7 @@ def test_no_attack_breaks_a_certificate(transform: str, gamma: float, quantized:
         x, threat = picture(seed), wc.Threat.of(transform, gamma, quantized=quantized)
         c = wc.cover(model, x, plain(transform), threat, model="m", max_windows=3000)
         assert c.kind == "proved" and c.form == "margin" and not c.alpha
-        again = Certificate.from_dict(json.loads(json.dumps(c.to_dict())))
+        again = certificates.read(json.loads(json.dumps(c.to_dict())))
         assert again == c and again.accepted == c.accepted
         if c.reach is None:
             continue
@@ -88,14 +89,14 @@ def test_edited_records_are_refused() -> None:
     worse = json.loads(json.dumps(record))
     worse["margins"]["lipschitz"] = 100.0
     with pytest.raises(ValueError, match="but the counts give"):
-        Certificate.from_dict(seal(worse))
+        certificates.read(seal(worse))
     for form, margins in (("cover", record["margins"]), ("margin", None)):
         with pytest.raises(ValueError, match="by margins"):
-            Certificate.from_dict(seal(record | {"form": form, "margins": margins}))
+            certificates.read(seal(record | {"form": form, "margins": margins}))
     with pytest.raises(ValueError, match="spends no α"):
-        Certificate.from_dict(seal(record | {"alpha": 0.01}))
+        certificates.read(seal(record | {"alpha": 0.01}))
     with pytest.raises(ValueError, match="zip"):
-        Certificate.from_dict(seal(record | {"windows": record["windows"] | {"margin": [1.0]}}))
+        certificates.read(seal(record | {"windows": record["windows"] | {"margin": [1.0]}}))
 
 
 def test_the_slack_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:

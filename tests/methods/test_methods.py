@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import warpcert as wc
+from warpcert import certificates
 from warpcert.classifier.voting import votes
 from warpcert.errors.base import interpolation_error
 from warpcert.errors.sampled import Sampled
@@ -69,7 +70,7 @@ def test_alpha_is_spent_once() -> None:
     c = wc.dist_spt_x(brighter, grey(0.62), DEFENCE, THREAT, wc.Sampling(n=3000, windows=3, seed=0), betas=50)
     assert math.fsum(amount for _, amount in c.ledger) == pytest.approx(c.alpha)
     assert len(c.windows) == 3 and sum(w.n for w in c.windows) == 3000
-    assert wc.Certificate.from_dict(c.to_dict()) == c
+    assert certificates.read(c.to_dict()) == c
 
 
 def test_the_seed_decides() -> None:

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from benchmarks import agreement
-from warpcert.certificates.certificate import ABSTAIN, Certificate, ErrorBound, Kind, Window
+from warpcert import certificates
+from warpcert.certificates import Certificate, ErrorBound, Kind, Window
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.voting import ABSTAIN
 from warpcert.learn import data
 from warpcert.learn.foreign import EMBEDDED, open_model
 from warpcert.runs.runner import seed_for
@@ -56,7 +58,7 @@ def test_a_false_certificate_is_noticed(run: Path, tmp_path: Path, capsys: pytes
     """The same record with another label passes every check of its arithmetic, but not this one."""
     with Store(tmp_path / "false", read_config(run)) as store:
         for r in list(read_records(run))[:1]:
-            c = Certificate.from_dict(r["certificate"])
+            c = certificates.read(r["certificate"])
             store.append(r["index"], r["true_label"], replace(c, label=(c.label + 1) % 10))
     assert ask(str(tmp_path / "false"), str(run), "--count", "1") == 1
     out = capsys.readouterr().out

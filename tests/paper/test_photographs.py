@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from warpcert.certificates.certificate import Kind
+from warpcert.certificates import Kind
 from warpcert.classifier.defence import Defence
 from warpcert.paper import photographs as pictures
 from warpcert.paper.desk import Desk, Missing, Model

@@ -20,12 +20,12 @@ from test_certificate import certificate
 
 import warpcert as wc
 from warpcert.app.cli import main
+from warpcert.learn import data
+from warpcert.learn.foreign import EMBEDDED, open_model
 from warpcert.runs.engine import ATTEMPTS, Engine, Task, here, processes
 from warpcert.runs.job import Job
 from warpcert.runs.runner import run
 from warpcert.runs.store import Store, read_records, verify
-from warpcert.learn import data
-from warpcert.learn.foreign import EMBEDDED, open_model
 
 SHAPE = (1, 28, 28)
 DIGITS = data.load("mnist500")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from warpcert import methods
-from warpcert.certificates.certificate import Certificate
+from warpcert.certificates import Certificate
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.voting import fresh_generator, votes
 from warpcert.methods.run import Sampling

@@ -1,4 +1,4 @@
-"""What a certificate rests on: kinds of trust, error bounds, votes, enumerations, shares."""
+"""What a certificate rests on: kinds of trust, error bounds, votes, margins, enumerations, shares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, final
 from warpcert import statistics as stats
 from warpcert.transforms import Box
 
-__all__ = ["NO_ERROR", "ErrorBound", "Exhausted", "Kind", "Margins", "Share", "Window", "columns", "rows"]
+__all__ = ["NO_ERROR", "Enumeration", "ErrorBound", "Kind", "Margins", "Share", "Window", "columns", "rows"]
 
 
 class Kind(StrEnum):
@@ -81,8 +81,8 @@ class Window:
 @final
 @dataclass(frozen=True)
 class Margins:
-    """The logit vector is `lipschitz`-Lipschitz in ℓ2 on P-images; margins are less `slack` times the largest logit (at
-    least 1), which stands for the rounding of logits.
+    """The logit vector is `lipschitz`-Lipschitz in ℓ2 on P-images. Margins are reduced by `slack` times the largest
+    logit (at least 1), which allows for the rounding of logits.
     """
 
     lipschitz: float
@@ -95,9 +95,9 @@ class Margins:
 
 @final
 @dataclass(frozen=True)
-class Exhausted:
-    """All images that the attacker can hand over for γ ∈ held·Γ were classified, each with a lead of at least `margin`
-    > `slack`.
+class Enumeration:
+    """The network answered the same on every input that γ ∈ held·Γ can lead to, each time with a lead of at least
+    `margin` > `slack`.
     """
 
     images: int
@@ -106,14 +106,14 @@ class Exhausted:
     slack: float
     scope: str  # which arithmetic of the attacker is covered: "exact", or any within "tolerance"
     held: float = 1.0
-    tolerance: float | None = None  # how far each of his pixels may be from T's; None in records that do not tell
+    tolerance: float | None = None  # how far the attacker's pixels may be from T's; None if not told
 
     @property
     def proviso(self) -> str:
-        """For which attackers, in words."""
+        """For which attackers, in words; "" if the record does not say."""
         if self.scope == "exact":
-            return " if the attacker computes T exactly from the 8-bit picture"
-        return "" if self.tolerance is None else f" if the attacker computes T to within {self.tolerance:g} per pixel"
+            return "who computes exactly from the 8-bit picture"
+        return "" if self.tolerance is None else f"accurate to {self.tolerance:g} per pixel"
 
 
 @final

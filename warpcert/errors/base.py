@@ -13,7 +13,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from warpcert.certificates.certificate import ErrorBound, Kind
+from warpcert.certificates import ErrorBound, Kind
 from warpcert.classifier.defence import Defence
 from warpcert.threat import Threat
 

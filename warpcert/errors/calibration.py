@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.certificates.certificate import ErrorBound, Kind, Share
+from warpcert.certificates import ErrorBound, Kind, Share
 from warpcert.certificates.sealed import seal, unseal
 from warpcert.classifier.defence import Defence
 from warpcert.errors.base import SupBound

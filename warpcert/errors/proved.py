@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from warpcert.certificates.certificate import Kind
+from warpcert.certificates import Kind
 from warpcert.classifier.defence import Defence
 from warpcert.errors.base import SupBound, Suprema
 from warpcert.errors.boxes import boxes_bound

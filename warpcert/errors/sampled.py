@@ -11,7 +11,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from warpcert.certificates.certificate import Kind
+from warpcert.certificates import Kind
 from warpcert.classifier.defence import Defence
 from warpcert.errors.base import SupBound, Suprema
 from warpcert.threat import Threat

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from warpcert import methods
-from warpcert.certificates.certificate import Certificate
+from warpcert.certificates import Certificate
 from warpcert.classifier.voting import votes
 from warpcert.errors.proved import Curve
 from warpcert.methods.run import Sampling

@@ -12,7 +12,7 @@ from typing import Any, final
 from torch import Tensor
 
 from warpcert import methods
-from warpcert.certificates.certificate import Certificate
+from warpcert.certificates import Certificate
 from warpcert.classifier.defence import Defence
 from warpcert.errors.base import SupBound
 from warpcert.errors.proved import Curve

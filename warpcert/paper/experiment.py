@@ -13,7 +13,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from warpcert.certificates.certificate import Certificate
+from warpcert.certificates import Certificate
 from warpcert.learn.data import Dataset
 from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.journal import RECORDS, Journal, read_journal

@@ -9,7 +9,7 @@ from typing import Any, final
 from torch import Tensor
 
 from warpcert import methods
-from warpcert.certificates.certificate import Certificate
+from warpcert.certificates import Certificate
 from warpcert.classifier.defence import Defence
 from warpcert.errors.calibration import Calibration
 from warpcert.errors.proved import Curve

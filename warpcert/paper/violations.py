@@ -12,9 +12,8 @@ from torch import Tensor
 
 from warpcert import methods, transforms
 from warpcert import statistics as stats
-from warpcert.certificates.certificate import ABSTAIN
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import predict, votes
+from warpcert.classifier.voting import ABSTAIN, predict, votes
 from warpcert.methods.run import Sampling
 from warpcert.paper.desk import Desk, Model
 from warpcert.paper.experiment import Experiment, Row, Size, Work, measured

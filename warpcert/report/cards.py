@@ -10,17 +10,16 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
-from warpcert.certificates.certificate import INDIVIDUAL, Certificate
+from warpcert.certificates import Certificate
+from warpcert.certificates.words import thing
 from warpcert.originals.protocol import IntervalInverse
 from warpcert.report import svg
 from warpcert.report.results import RunFolder
 from warpcert.runs.summary import Row, held
 from warpcert.threat import Threat
-from warpcert.transforms import SpatialTransform, Transform
 
-__all__ = ["ATTACKED", "STATUS", "Card", "Shown", "card", "cell", "duration", "grouped", "image", "noun", "possible"]
+__all__ = ["STATUS", "Card", "Shown", "card", "cell", "duration", "grouped", "image", "possible"]
 
-ATTACKED = ("attacked", *INDIVIDUAL)  # forms about a picture whose original is unseen
 ROOM = 2**12  # values of a picture whose possible originals are worth the time
 STATUS = {
     "whole": "certified on all of Γ",
@@ -79,11 +78,6 @@ def grouped(number: float) -> str:
     return f"{number:,.0f}".replace(",", "\u202f")
 
 
-def noun(transform: Transform) -> str:
-    """What it transforms."""
-    return "picture" if transform.item_dims == 3 else "sound"
-
-
 def card(run: RunFolder, row: Row, *, deep: bool) -> Card:
     """Everything about one image; the possible originals only if deep."""
     c = row.certificate
@@ -131,10 +125,10 @@ def _shown(run: RunFolder, row: Row, deep: bool) -> list[Shown]:
     if kept is None or place is None:
         return [Shown("certified range", svg.dial(c, None))]
     x = kept.tensor(kept.x, place)
-    attacked, caption = None, f"attacked {noun(c.threat.transform)}"
+    attacked, caption = None, f"attacked {thing(c.threat.transform)}"
     if kept.attacked is not None:
         attacked = kept.tensor(kept.attacked, place)
-    elif c.form not in ATTACKED or row.index in run.attacks:
+    elif not c.unseen or row.index in run.attacks:
         farthest = c.reach.upper if c.reach else c.threat.box.upper
         gamma = run.attacks.get(row.index) or c.counterexample or farthest
         attacked = c.threat.attacked(x, torch.tensor([gamma], dtype=torch.float64))[0]
@@ -157,7 +151,7 @@ def possible(x_attacked: Tensor, threat: Threat) -> tuple[Tensor, Tensor] | None
 
     The join over the cells of γ that are not excluded: γ lies in one of them, and x in its intervals.
     """
-    bilinear = isinstance(threat.transform, SpatialTransform) and threat.interpolation == "bilinear"
+    bilinear = threat.transform.interpolates and threat.interpolation == "bilinear"
     if not bilinear or x_attacked.numel() > ROOM or threat.box.lower == threat.box.upper:
         return None
     found = IntervalInverse(refinements=3, most=64).survivors(x_attacked, threat)
@@ -172,44 +166,12 @@ def _facts(run: RunFolder, row: Row) -> list[tuple[str, str]]:
     c = row.certificate
     found = [("true label", _numbered(run, row.label)), ("kind", str(c.kind))]
     found[:0] = [] if c.abstains else [("answer", _numbered(run, c.label))]
-    if c.exhausted:
-        e = c.exhausted
-        found += [("pictures asked about", grouped(e.images)), ("crossings", grouped(e.crossings))]
-        found += [("smallest lead", f"{e.margin:.4g} (needed: {e.slack:g})")]
-    elif c.margins:
-        found += [("Lipschitz constant", f"{c.margins.lipschitz:.6g}"), ("largest E", cell(c.error.E))]
-    elif c.form != "exact":
-        found += [("E", f"{c.error.E:.4g} ({c.error.bound}, {c.error.kind})"), ("ρ", f"{c.error.rho:.4g}")]
-        if c.error.betas:
-            found.append(("β's drawn", f"{c.error.betas}, {c.error.exceeded} allowed above E"))
-        found.append(("α spent", ", ".join(_ledger(c)) or "–"))
-    found += [("share of Γ excluded", f"{100 * c.excluded:.1f} %")] if c.excluded is not None else []
+    found += [(name, grouped(v) if isinstance(v, int) else cell(v)) for name, v in c.facts()]
     found += [("seed", str(c.seed))] if c.seed is not None else []
     return [*found, ("passes", grouped(c.passes)), ("time", duration(c.seconds)), ("version", c.version)]
 
 
-def _ledger(c: Certificate) -> list[str]:
-    """The entries of the ledger, those of windows added up."""
-    votes = [amount for purpose, amount in c.ledger if purpose.startswith(("votes", "window"))]
-    rest = [f"{purpose} {amount:g}" for purpose, amount in c.ledger if not purpose.startswith(("votes", "window"))]
-    return [*rest, *([f"votes {math.fsum(votes):.3g}"] if votes else [])]
-
-
-def _windows(c: Certificate, most: int = 12) -> tuple[list[list[str]], str]:
+def _windows(c: Certificate) -> tuple[list[list[str]], str]:
     """A table of the windows (the first row is its head), and a sentence where they are too many for one."""
-    t = c.threat.transform
-    if c.form in ("cover", "margin"):
-        samples = f", {grouped(sum(w.n for w in c.windows))} samples in all" if c.form == "cover" else ""
-        return [], f"{len(c.windows)} windows, {sum(c.accepted)} accepted{samples}."
-    if not c.windows:
-        return [], ""
-    own = c.form in INDIVIDUAL  # its windows have errors and ranges of their own
-    head = ["around γ =", *(["range", "E"] if own else []), "votes", "of", "p ≥", "κ", "radius"]
-    body = []
-    for w in c.windows[:most]:
-        r = c.whitened_radius(w)
-        radius = "–" if r is None else " × ".join(t.to_text(r * s) for s in c.defence.sigma_param)
-        start = [" × ".join(t.to_text(g) for g in w.center)]
-        start += [t.place(w.cell) if w.cell else "–", cell(w.E)] if own else []
-        body.append([*start, str(w.k), str(w.n), f"{c.p_lower(w):.5f}", cell(c.kappa(w)), radius])
-    return [head, *body], f"The first {most} of {len(c.windows)} windows." if len(c.windows) > most else ""
+    table, note = c.table()
+    return [[cell(value) for value in row] for row in table], note

@@ -11,14 +11,14 @@ from typing import final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from warpcert.certificates.certificate import Kind
+from warpcert.certificates import Kind
+from warpcert.certificates.words import attacker, thing
 from warpcert.paper.experiments import EXPERIMENTS
 from warpcert.paper.table import Cell, Cited, Table
 from warpcert.report import svg
-from warpcert.report.cards import ATTACKED, STATUS, Card, card, cell, duration, grouped, image, noun
+from warpcert.report.cards import STATUS, Card, card, cell, duration, grouped, image
 from warpcert.report.results import Paper, Results, RunFolder
 from warpcert.runs.summary import held
-from warpcert.transforms import SpatialTransform
 from warpcert.version import __version__
 
 __all__ = ["LARGEST", "render"]
@@ -113,56 +113,29 @@ def plain_words(run: RunFolder) -> str:
     t = first.threat.transform
     kept, span = sum(held(r) == 1 for r in run.rows), t.span(first.threat.box)
     sure = "expected" if s.kind is Kind.HEURISTIC else "certified"
-    thing = noun(t)
-    start = f"For {kept} of {s.count} {thing}s from {run.config.get('data', '?')} the right answer is {sure}"
-    if first.form in ATTACKED:
-        said = f"{start} to be the unseen original's too, whichever {t.noun} within {span} made the {thing} of it."
+    what = thing(t)
+    start = f"For {kept} of {s.count} {what}s from {run.config.get('data', '?')} the right answer is {sure}"
+    if first.unseen:
+        said = f"{start} to be the unseen original's too, whichever {t.noun} within {span} made the {what} of it."
     else:
         said = f"{start} to stay under every {t.noun} within {span}."
-    if s.kind is Kind.HEURISTIC:
-        why = (
-            "the interpolation error is only sampled"
-            if first.error.bound != "none"
-            else "the interpolation error is left out"
-        )
-        return f"{said} Heuristic: this may be false, for {why}."
-    if s.kind is Kind.PROVED:
-        asked = f"the plain classifier was asked about every {thing} that such an attacker can produce"
-        slow = "the plain classifier's answers change so slowly that pictures close together suffice"
-        return f"{said} Proved: {slow if first.margins else asked}."
-    said += f" Each certificate is false with probability at most {first.alpha:g}."
-    if first.share:
-        said += (
-            f" It is about {thing}s whose error is within E: a share of at least {first.share.share:.4g} of the data."
-        )
-    return said
+    return f"{said} {first.because()}"
 
 
 def settings(run: RunFolder) -> list[tuple[str, str]]:
     """What decides the outcome of a run, in surface units."""
     c = run.rows[0].certificate
-    t, d, p = c.threat.transform, c.defence, c.defence.preprocess
-    attacker = [f"{t.noun} within {t.span(c.threat.box)}"]
-    attacker += [c.threat.interpolation] if isinstance(t, SpatialTransform) else []
-    attacker += ["rounded" if c.threat.quantized else "not rounded"]
-    defender = [f"σ_γ = {' × '.join(map(t.to_text, d.sigma_param))}"] if any(d.sigma_param) else []
-    defender += [d.interpolation] if defender and isinstance(t, SpatialTransform) else []
-    defender += [f"originals by {d.reference}"] if d.reference else []
-    defender += [f"σ_δ = {d.sigma_noise:g}"] if d.sigma_noise else []
-    before = [f"vignette: {p.vignette}"] if p.vignette != "none" else []
-    before += [f"blur σ {p.blur_sigma:g}, {p.blur_size} × {p.blur_size}"] if p.blur_sigma else []
+    t = c.threat.transform
     return [
         ("data", str(run.config.get("data", "?"))),
-        (f"{noun(t)}s", str(run.summary.count)),
-        ("attacker", ", ".join(attacker)),
-        ("defender's noise", ", ".join(defender) or "none"),
-        ("before the network", ", ".join(before) or "nothing"),
-        ("error bound", c.error.bound),
-        ("α", f"{c.alpha:g}"),
+        (f"{thing(t)}s", str(run.summary.count)),
+        ("attacker", f"{t.noun} within {t.span(c.threat.box)}, {attacker(c.threat)}"),
+        ("deployed", c.deployed),
+        *((name, cell(value)) for name, value in c.settings()),
         ("median E", cell(run.summary.median_E or None)),
-        (f"time per {noun(t)}", duration(run.summary.seconds)),
-        (f"forward passes per {noun(t)}", grouped(run.summary.passes)),
-        ("model", c.model[:16] or "not named"),
+        (f"time per {thing(t)}", duration(run.summary.seconds)),
+        (f"forward passes per {thing(t)}", grouped(run.summary.passes)),
+        ("classifier", c.classifier.name or c.classifier.fingerprint[:16] or "not named"),
         ("folder", run.folder.as_posix()),
     ]
 
@@ -182,7 +155,7 @@ def _error(run: RunFolder, name: str) -> Markup | None:
     """The first image's error against γ, where its bound is of that error and the image is at hand."""
     row = run.rows[0]
     x = image(run, row.index)
-    if x is None or row.certificate.form not in ("joint", "nested") or not math.isfinite(row.certificate.error.E):
+    if x is None or row.certificate.bounded is None or not math.isfinite(row.certificate.error.E):
         return None
     return svg.error_figure(x, row.certificate, name)
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from warpcert.certificates.certificate import Certificate, Kind
+from warpcert.certificates import Certificate, Kind
 from warpcert.runs.summary import Row, accuracy_curve, error_curves
 from warpcert.transforms import Rotation
 

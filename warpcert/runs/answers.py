@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from warpcert import certificates
 from warpcert import statistics as stats
-from warpcert.certificates.certificate import ABSTAIN, Certificate
+from warpcert.certificates import Certificate
 from warpcert.certificates.sealed import seal, unseal
-from warpcert.classifier.early import settled
-from warpcert.classifier.voting import Prediction
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.early import settled
+from warpcert.classifier.voting import ABSTAIN, Prediction
 from warpcert.version import __version__
 
 __all__ = ["RULES", "prediction_record", "sealed_answer", "verify_file"]
@@ -52,10 +53,10 @@ def verify_file(path: Path) -> list[str]:
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     try:
-        if not isinstance(found, dict) or not {"certificate", "form"} & found.keys():
+        if not isinstance(found, dict) or not {"certificate", "statement"} & found.keys():
             raise ValueError("it is neither a certificate nor a server's answer")
-        if "form" in found:
-            Certificate.from_dict(found)
+        if "statement" in found:
+            certificates.read(found)
         else:
             _check_answer(unseal(found))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -67,7 +68,7 @@ def _check_answer(body: dict[str, Any]) -> None:
     if not (body["prediction"] or body["certificate"]):
         raise ValueError("the answer holds neither a prediction nor a certificate")
     if body["certificate"]:
-        Certificate.from_dict(body["certificate"])
+        certificates.read(body["certificate"])
     if body["prediction"]:
         _check_prediction(body["prediction"])
 

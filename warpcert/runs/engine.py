@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from warpcert.certificates.certificate import Certificate
+from warpcert.certificates import Certificate
 from warpcert.runs.job import Certifier
 
 __all__ = ["Engine", "Task", "here", "on_ray", "processes"]

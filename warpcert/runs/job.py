@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from warpcert import methods
-from warpcert.errors.calibration import Calibration
-from warpcert.errors.base import SupBound
-from warpcert.errors.proved import Curve
-from warpcert.certificates.certificate import Certificate
-from warpcert.learn.foreign import open_model
+from warpcert.certificates import Certificate
+from warpcert.classifier.defence import Defence
 from warpcert.classifier.inner import GaussianInner
 from warpcert.classifier.voting import Logits
+from warpcert.errors.base import SupBound
+from warpcert.errors.calibration import Calibration
+from warpcert.errors.proved import Curve
+from warpcert.learn.foreign import open_model
 from warpcert.methods.run import Sampling
-from warpcert.classifier.defence import Defence
 from warpcert.threat import Threat
 
 __all__ = ["METHODS", "Certifier", "Job", "device_of"]

@@ -5,19 +5,18 @@ A finished folder may be kept packed (certificates.jsonl.gz): it can be read and
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import json
-import os
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
 
-from warpcert.certificates.certificate import Certificate
+from warpcert import certificates
+from warpcert.certificates import Certificate
+from warpcert.certificates.sealed import unseal
+from warpcert.runs.lines import Lines, read_lines, write_json
 from warpcert.runs.settings import differences
-from warpcert.certificates.sealed import seal, unseal
 
 __all__ = ["Store", "missing", "pack", "read_config", "read_records", "verify"]
 
@@ -30,56 +29,28 @@ PACKED = CERTIFICATES + ".gz"
 class Store:
     """A run folder, opened for appending by one process at a time.
 
-    A record is on disk (fsync) when `append` returns. A torn last line, as a kill leaves it, is cut off on opening,
-    so its image is done again. A folder that holds other settings is refused; how many images are asked for is none of
-    them: `indices` [start, stop] grows with the run.
+    A record is on disk when `append` returns; an image whose line was torn is done again. A folder that holds other
+    settings is refused; how many images are asked for is none of them: `indices` [start, stop] grows with the run.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
-        config = json.loads(json.dumps(config))
-        folder.mkdir(parents=True, exist_ok=True)
         if (folder / PACKED).exists():
             raise ValueError(f"{folder} holds a finished run ({PACKED}); choose another folder")
-        self._file = (folder / CERTIFICATES).open("ab")
+        self._lines = Lines(folder / CERTIFICATES)
         try:
-            self._claim(folder, config)
+            _claim(folder, json.loads(json.dumps(config)), self._lines.started)
             self.records = list(read_records(folder))
         except BaseException:
-            self._file.close()
+            self._lines.close()
             raise
         self.done = {record["index"] for record in self.records}
-
-    def _claim(self, folder: Path, config: dict[str, Any]) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{folder} is in use by another run; wait for it or choose another folder") from None
-        path = folder / CONFIG
-        started = (folder / CERTIFICATES).read_bytes().count(b"\n") > 0
-        if path.exists() and started:
-            present = read_config(folder)
-            if found := differences(present, config):
-                raise ValueError(
-                    f"{folder} holds a run with other settings: {'; '.join(found)}. "
-                    "Go on with those, or choose another folder"
-                )
-            if "indices" in config:
-                config["indices"][1] = max(config["indices"][1], present["indices"][1])
-        elif started:
-            raise ValueError(f"{folder} holds {CERTIFICATES} without {CONFIG}; choose another folder")
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(config, indent=1, sort_keys=True))
-        os.replace(temporary, path)
-        _cut_torn_line(folder / CERTIFICATES)
 
     def append(self, index: int, true_label: int, certificate: Certificate, **more: Any) -> dict[str, Any]:
         """Writes one record and returns it; `more` is kept beside the certificate."""
         if index in self.done:
             raise ValueError(f"image {index} is in the folder already")
-        record = seal({"index": index, "true_label": true_label, "certificate": certificate.to_dict(), **more})
-        self._file.write(json.dumps(record).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        body = {"index": index, "true_label": true_label, "certificate": certificate.to_dict(), **more}
+        record = self._lines.append(body)
         self.done.add(index)
         self.records.append(record)
         return record
@@ -88,14 +59,22 @@ class Store:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
+        self._lines.close()
 
 
-def _cut_torn_line(path: Path) -> None:
-    data = path.read_bytes()
-    end = data.rfind(b"\n") + 1
-    if end < len(data):
-        os.truncate(path, end)
+def _claim(folder: Path, config: dict[str, Any], started: bool) -> None:
+    if started:
+        if not (folder / CONFIG).exists():
+            raise ValueError(f"{folder} holds {CERTIFICATES} without {CONFIG}; choose another folder")
+        present = read_config(folder)
+        if found := differences(present, config):
+            raise ValueError(
+                f"{folder} holds a run with other settings: {'; '.join(found)}. "
+                "Go on with those, or choose another folder"
+            )
+        if "indices" in config:
+            config["indices"][1] = max(config["indices"][1], present["indices"][1])
+    write_json(folder / CONFIG, config)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -117,17 +96,9 @@ def read_records(folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / (PACKED if (folder / PACKED).is_file() else CERTIFICATES)
     if not path.is_file():
         raise ValueError(f"{folder} is not a run folder: it has no {CERTIFICATES}")
-    try:
-        raw = gzip.decompress(path.read_bytes()) if path.name == PACKED else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be unpacked ({error}); copy it again") from None
-    for number, line in enumerate(raw.split(b"\n")[:-1], 1):
-        try:
-            record = json.loads(line)
-            if not {"index", "true_label", "certificate", "digest"} <= record.keys():
-                raise ValueError("fields are missing")
-        except (ValueError, AttributeError) as error:
-            raise ValueError(f"{path}, line {number} is not a record: {error}") from None
+    for number, record in read_lines(path):
+        if not {"index", "true_label", "certificate", "digest"} <= record.keys():
+            raise ValueError(f"{path}, line {number} is not a record: fields are missing")
         yield record
 
 
@@ -148,11 +119,12 @@ def verify(folder: Path) -> list[str]:
     for number, record in enumerate(read_records(folder), 1):
         try:
             unseal(record)
-            Certificate.from_dict(record["certificate"])
+            made = certificates.read(record["certificate"])
             if record["index"] in seen:
                 raise ValueError(f"image {record['index']} appears twice")
-            for name in ("threat", "model", "method"):
-                if name in config and config[name] != record["certificate"][name]:
+            told = {"threat": made.threat.to_dict(), "model": made.classifier.fingerprint, "method": made.method}
+            for name, value in json.loads(json.dumps(told)).items():
+                if name in config and config[name] != value:
                     raise ValueError(f"its {name} is not that of {CONFIG}")
         except (ValueError, TypeError, KeyError) as error:
             problems.append(f"line {number} (image {record['index']}): {error}")

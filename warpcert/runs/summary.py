@@ -16,8 +16,9 @@ from matplotlib.patches import Wedge
 from numpy.typing import NDArray
 from torch import Tensor
 
+from warpcert import certificates
+from warpcert.certificates import Certificate, Kind
 from warpcert.errors.base import interpolation_error
-from warpcert.certificates.certificate import Certificate, Kind
 from warpcert.transforms import Box, Rotation, Transform
 
 __all__ = [
@@ -76,7 +77,7 @@ def parse(records: Sequence[dict[str, Any]]) -> list[Row]:
     """The rows of a run by index, each certificate with its arithmetic redone; raises if there are none."""
     if not records:
         raise ValueError("there are no certificates to sum up yet")
-    rows = (Row(r["index"], r["true_label"], Certificate.from_dict(r["certificate"])) for r in records)
+    rows = (Row(r["index"], r["true_label"], certificates.read(r["certificate"])) for r in records)
     return sorted(rows, key=lambda row: row.index)
 
 
@@ -147,7 +148,9 @@ def error_curves(
     x: Tensor, certificate: Certificate, betas: int = 12, gammas: int = 301
 ) -> tuple[list[float], NDArray[Any]]:
     """γ along the first axis in surface units, and ‖ε(β,γ,x)‖ at each for some β's, [betas, gammas]."""
-    t, box, defence = certificate.threat.transform, certificate.threat.box, certificate.defence
+    t, box, defence = certificate.threat.transform, certificate.threat.box, certificate.bounded
+    if defence is None:
+        raise ValueError(f"the E of a {certificate.method} certificate bounds no error of the known picture")
     beta = defence.draw_beta(betas, torch.Generator().manual_seed(0))
     gamma = torch.zeros(gammas, box.dim, dtype=torch.float64)
     gamma[:, 0] = torch.linspace(box.lower[0], box.upper[0], gammas, dtype=torch.float64)

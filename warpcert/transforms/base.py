@@ -26,6 +26,8 @@ class Transform(ABC):
     name: ClassVar[str]
     dim: ClassVar[int] = 1
     unit: ClassVar[str]  # of the surface
+    unit_name: ClassVar[str]  # the same as a word
+    interpolates: ClassVar[bool] = False  # whether it reads between pixels
     noun: ClassVar[str]  # as in "every rotation up to ±30°"
     composition: ClassVar[str]  # the law T_β∘T_γ = T_{β+γ}, in words
     natural_vignette: ClassVar[str]  # what hides the content that T pushes out of the frame
@@ -116,6 +118,8 @@ class Transform(ABC):
 
 class SpatialTransform(Transform):
     """Moves pixels: the value at p is the image's at the point `source(γ, p)` = T_γ^{-1}(p), interpolated."""
+
+    interpolates: ClassVar[bool] = True
 
     @abstractmethod
     def source(self, gamma: Sequence[Any], y: Any, x: Any) -> tuple[Any, Any]:

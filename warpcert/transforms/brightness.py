@@ -15,6 +15,7 @@ class Brightness(PointwiseTransform):
 
     name: ClassVar[str] = "brightness"
     unit: ClassVar[str] = "of full scale"
+    unit_name: ClassVar[str] = "of full scale"
     noun: ClassVar[str] = "brightness change"
     composition: ClassVar[str] = "offsets add"
 

@@ -16,6 +16,7 @@ class Contrast(PointwiseTransform):
 
     name: ClassVar[str] = "contrast"
     unit: ClassVar[str] = "%"
+    unit_name: ClassVar[str] = "per cent"
     noun: ClassVar[str] = "contrast change"
     composition: ClassVar[str] = "factors multiply: their logarithms add"
 

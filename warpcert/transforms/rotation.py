@@ -17,6 +17,7 @@ class Rotation(SpatialTransform):
 
     name: ClassVar[str] = "rotation"
     unit: ClassVar[str] = "°"
+    unit_name: ClassVar[str] = "degrees"
     noun: ClassVar[str] = "rotation"
     composition: ClassVar[str] = "angles add"
     natural_vignette: ClassVar[str] = "circle"

@@ -19,6 +19,7 @@ class Scaling(SpatialTransform):
 
     name: ClassVar[str] = "scaling"
     unit: ClassVar[str] = "%"
+    unit_name: ClassVar[str] = "per cent"
     noun: ClassVar[str] = "scaling"
     composition: ClassVar[str] = "factors multiply: their logarithms add"
     natural_vignette: ClassVar[str] = "circle"

@@ -17,6 +17,7 @@ class Translation(SpatialTransform):
     name: ClassVar[str] = "translation"
     dim: ClassVar[int] = 2
     unit: ClassVar[str] = "px"
+    unit_name: ClassVar[str] = "pixels"
     noun: ClassVar[str] = "translation"
     composition: ClassVar[str] = "shifts add, axis by axis"
     natural_vignette: ClassVar[str] = "rectangle"

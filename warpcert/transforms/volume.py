@@ -16,6 +16,7 @@ class Volume(PointwiseTransform):
 
     name: ClassVar[str] = "volume"
     unit: ClassVar[str] = "dB"
+    unit_name: ClassVar[str] = "decibels"
     noun: ClassVar[str] = "volume change"
     composition: ClassVar[str] = "decibels add"
     item_dims: ClassVar[int] = 2

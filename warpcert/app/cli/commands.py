@@ -20,7 +20,8 @@ from warpcert import attacks, methods
 from warpcert.app.cli import individual
 from warpcert.app.cli.options import Case, bound_of, describe, device_of, open_case, sampling_of
 from warpcert.app.pictures import read_picture, write_picture
-from warpcert.certificates.certificate import ABSTAIN, Kind
+from warpcert.certificates import Kind
+from warpcert.classifier.voting import ABSTAIN
 from warpcert.classifier.voting import predict as joint_predict
 from warpcert.errors.calibration import Calibration, calibrate, estimate, inner_betas
 from warpcert.learn import data, zoo
@@ -84,7 +85,7 @@ def certify(args: argparse.Namespace, console: Console) -> int:
     album.keep(args.out, case.dataset, [row.index for row in rows])
     report.plot_accuracy(rows, args.out / "accuracy.png")
     report.plot_gallery(rows, case.dataset.image, args.out / "gallery.png")
-    if args.method in ("dist-x", "dist-d"):
+    if rows[0].certificate.bounded:
         report.plot_error(case.dataset.image(rows[0].index), rows[0].certificate, args.out / "error.png")
     if args.json:
         print(json.dumps(summary.to_dict() | {"folder": str(args.out)}))

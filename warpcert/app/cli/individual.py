@@ -18,7 +18,7 @@ from torch import Tensor
 
 from warpcert import attacks, methods
 from warpcert.app.cli.options import Case, describe, sampling_of
-from warpcert.certificates.certificate import Certificate
+from warpcert.certificates import Certificate
 from warpcert.classifier.inner import GaussianInner
 from warpcert.classifier.nested import predict_nested
 from warpcert.classifier.voting import predict

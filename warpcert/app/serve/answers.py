@@ -14,7 +14,7 @@ from warpcert.app.serve.batcher import Batcher
 from warpcert.app.serve.jobs import LateError, Token
 from warpcert.app.serve.schemas import Certify, Predict
 from warpcert.app.serve.served import METHODS, Question, Served
-from warpcert.certificates.certificate import Certificate
+from warpcert.certificates import Certificate
 from warpcert.classifier.early import predict_early
 from warpcert.classifier.voting import logits_of
 from warpcert.classifier.voting import predict as joint_predict

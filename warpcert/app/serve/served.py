@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from warpcert import methods
 from warpcert.app.cli.options import device_of
-from warpcert.certificates.certificate import Certificate
+from warpcert.certificates import Certificate
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.voting import Logits
 from warpcert.errors.calibration import Calibration

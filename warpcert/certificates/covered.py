@@ -1,0 +1,84 @@
+"""Certificates by cells of Γ, each tested at one image by votes under pixel noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from warpcert import statistics as stats
+from warpcert.certificates import words
+from warpcert.certificates.base import Table
+from warpcert.certificates.cells import Cells
+from warpcert.certificates.evidence import Kind
+from warpcert.certificates.spending import Entries, check_alpha, spent
+from warpcert.classifier.defence import Defence
+from warpcert.statistics import radius
+
+__all__ = ["Covered"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Covered(Cells):
+    """With probability ≥ 1 − alpha: the noise-smoothed classifier answers `label` at q(T_γ x) for every γ in the
+    accepted cells: those whose anytime-valid test rejects P_δ(label) ≤ Φ(E_j/σ_δ). Parameters are not smoothed.
+    """
+
+    statement: ClassVar[str] = "covered"
+    strongest: ClassVar[Kind] = Kind.WITH_CONFIDENCE
+
+    defence: Defence
+    alpha: float
+    ledger: Entries
+
+    @property
+    def deployed(self) -> str:
+        return words.smoothed(self.defence.without_parameter_noise(self.defence.sigma_noise))
+
+    def _accepted(self) -> tuple[bool, ...]:
+        needed = (radius.needed_probability(w.E, self.defence.sigma_noise) for w in self.windows)
+        p0 = np.array([math.nan if p is None or not w.n else p for p, w in zip(needed, self.windows, strict=True)])
+        tested = ~np.isnan(p0)
+        good = np.zeros(len(p0), dtype=np.bool_)
+        if not tested.any():
+            return tuple(good.tolist())
+        alphas = {w.alpha for w in self.windows}
+        if len(alphas) > 1:
+            raise ValueError("the windows of a cover share one α")
+        k, n = (np.array([getattr(w, name) for w in self.windows], dtype=np.int64) for name in ("k", "n"))
+        good[tested] = stats.accepts(k[tested], (n - k)[tested], p0[tested], alphas.pop())
+        return tuple(good.tolist())
+
+    def _claim(self) -> str:
+        return f"label {self.label} of {self._who} is kept under {self._every}"
+
+    def _trust(self) -> str:
+        start = "; nominal" if self.kind is Kind.HEURISTIC else ", with"
+        return f"{start} confidence {1 - self.alpha:g}."
+
+    def settings(self) -> list[words.Fact]:
+        return [
+            ("defender's noise", words.noise(self.defence)),
+            ("before the network", words.preparation(self.defence.preprocess)),
+            ("error bound", self.error.bound),
+            ("α", f"{self.alpha:g}"),
+        ]
+
+    def facts(self) -> list[words.Fact]:
+        return [("largest E", f"{self.error.E:.4g} ({self.error.kind})"), ("α spent", spent(self.ledger))]
+
+    def table(self, most: int = 12) -> tuple[Table, str]:
+        samples = f"{sum(w.n for w in self.windows):,}".replace(",", "\u202f")
+        return [], f"{len(self.windows)} windows, {sum(self.accepted)} accepted, {samples} samples in all."
+
+    def because(self) -> str:
+        return f"Each certificate is false with probability at most {self.alpha:g}."
+
+    def _check(self) -> None:
+        super()._check()
+        if self.defence.reference is not None:
+            raise ValueError("a reference turns known originals; a certificate by a cover has none")
+        check_alpha(self.alpha, self.ledger, (self.error.alpha, *(w.alpha for w in self.windows)))

@@ -1,0 +1,76 @@
+"""Certificates by enumeration: the network was asked about every input that is possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from warpcert.certificates import words
+from warpcert.certificates.base import Certificate
+from warpcert.certificates.evidence import Enumeration, Kind
+from warpcert.numerics.box import Box
+from warpcert.numerics.region import Region
+from warpcert.transforms import Preprocess
+
+__all__ = ["Exhausted"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Exhausted(Certificate):
+    """Proved: the plain classifier answers `label` at q(T_γ x) for every γ ∈ t·Γ, t = found.held, because it did so on
+    every image that is possible there. `step` is that of the levels to which it rounds its input (1: none).
+    """
+
+    statement: ClassVar[str] = "exhausted"
+    strongest: ClassVar[Kind] = Kind.PROVED
+
+    preprocess: Preprocess
+    step: int = 1
+    found: Enumeration | None = None  # None if nothing was proved
+    counterexample: tuple[float, ...] | None = None
+
+    @property
+    def deployed(self) -> str:
+        return "plain classifier" if self.step == 1 else f"plain classifier on levels of {self.step}"
+
+    def _regions(self) -> tuple[Region, ...]:
+        done = self.found
+        proved = done is not None and done.margin > done.slack
+        return (Region.cell(self.threat.box.scaled(done.held)),) if done and proved else ()
+
+    def _claim(self) -> str:
+        proviso = self.found.proviso if self.found else ""
+        every = f"{self._every[:-1]}, {proviso})" if proviso else self._every
+        return f"{self._who} answers {self.label} under {every}"
+
+    def _trust(self) -> str:
+        asked = f"; all {self.found.images if self.found else 0} possible inputs were asked about."
+        return f"{asked} Outside that range: {self.reason}." if self.reason else asked
+
+    def settings(self) -> list[words.Fact]:
+        before = [words.preparation(self.preprocess)] if self.step == 1 else [f"rounding to levels of {self.step}"]
+        return [("defender's noise", "none"), ("before the network", ", ".join(before)), ("error bound", "exact")]
+
+    def facts(self) -> list[words.Fact]:
+        e = self.found
+        if e is None:
+            return []
+        lead = f"{e.margin:.4g} (needed: {e.slack:g})"
+        return [("inputs asked about", e.images), ("crossings", e.crossings), ("smallest lead", lead)]
+
+    def because(self) -> str:
+        thing = words.thing(self.threat.transform)
+        return f"Proved: the plain classifier was asked about every {thing} that such an attacker can produce."
+
+    def _check(self) -> None:
+        super()._check()
+        done = self.found
+        if self.kind is not Kind.PROVED:
+            raise ValueError(f"a certificate by enumeration is proved, but its error bound is {self.error.kind}")
+        if done and not 0 <= done.held <= 1:
+            raise ValueError(f"an exact certificate holds on t·Γ with 0 ≤ t ≤ 1; got t = {done.held:g}")
+        if done and done.scope == "exact" and not self.threat.quantized:
+            raise ValueError("an attacker who does not round hands over floats: no certificate takes them for exact")
+        if self.counterexample and any(r.contains(Box(self.counterexample, self.counterexample)) for r in self.regions):
+            raise ValueError("the counterexample lies inside the certified set")

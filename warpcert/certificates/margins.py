@@ -1,0 +1,59 @@
+"""Certificates by margins: cells of Γ, and a network that cannot change its mind within one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from warpcert.certificates import words
+from warpcert.certificates.cells import Cells
+from warpcert.certificates.evidence import Kind, Margins
+from warpcert.transforms import Preprocess
+
+__all__ = ["ByMargins"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ByMargins(Cells):
+    """Proved: the plain classifier answers `label` at q(T_γ x) for every γ in the accepted cells: those at whose centre
+    image the label leads by more than √2·L·E_j.
+    """
+
+    statement: ClassVar[str] = "margins"
+    strongest: ClassVar[Kind] = Kind.PROVED
+
+    preprocess: Preprocess
+    margins: Margins
+
+    @property
+    def deployed(self) -> str:
+        return "plain classifier"
+
+    def _accepted(self) -> tuple[bool, ...]:
+        return tuple(w.margin > self.margins.needed(w.E) for w in self.windows)
+
+    def _claim(self) -> str:
+        return f"{self._who} answers {self.label} under {self._every}"
+
+    def _trust(self) -> str:
+        return f"; its logits are {self.margins.lipschitz:.6g}-Lipschitz, and its margins are large enough."
+
+    def settings(self) -> list[words.Fact]:
+        before = words.preparation(self.preprocess)
+        return [("defender's noise", "none"), ("before the network", before), ("error bound", self.error.bound)]
+
+    def facts(self) -> list[words.Fact]:
+        return [("Lipschitz constant", f"{self.margins.lipschitz:.6g}"), ("largest E", self.error.E)]
+
+    def because(self) -> str:
+        thing = words.thing(self.threat.transform)
+        return f"Proved: the plain classifier's answers change so slowly that asking about some {thing}s suffices."
+
+    def _check(self) -> None:
+        super()._check()
+        if not (0 < self.margins.lipschitz < math.inf and self.margins.slack >= 0):
+            raise ValueError("a certificate by margins needs a positive Lipschitz constant and slack ≥ 0")
+        if self.kind is not Kind.PROVED:
+            raise ValueError(f"a certificate by margins is proved, but its error bound is {self.error.kind}")

@@ -1,0 +1,75 @@
+"""Facts that certificates state, in words and surface units."""
+
+from __future__ import annotations
+
+import math
+
+from warpcert.classifier.defence import Defence
+from warpcert.numerics.box import Box
+from warpcert.threat import Threat
+from warpcert.transforms import Preprocess, Transform
+
+__all__ = ["Fact", "Pair", "attacker", "noise", "preparation", "smoothed", "surface_range", "thing"]
+
+Fact = tuple[str, str | int | float]  # its name and its value
+Pair = tuple[float, float]
+
+
+def thing(transform: Transform) -> str:
+    """What it transforms."""
+    return "picture" if transform.item_dims == 3 else "sound"
+
+
+def attacker(threat: Threat) -> str:
+    """The attacker's arithmetic: "8-bit, bilinear"."""
+    t = threat.transform
+    bits = math.ceil(math.log2((t.high - t.low) / t.step + 1) - 1e-9)
+    values = f"{bits}-bit" if threat.quantized else "real-valued"
+    return f"{values}, {threat.interpolation}" if t.interpolates else values
+
+
+def smoothed(defence: Defence, *, nested: bool = False) -> str:
+    """What is deployed, without an article."""
+    over = f"over {defence.transform.noun}"
+    if not any(defence.sigma_param):
+        return "classifier smoothed by noise" if defence.sigma_noise else "plain classifier"
+    if not defence.sigma_noise:
+        return f"classifier smoothed {over}"
+    return f"classifier smoothed by noise, then {over}" if nested else f"classifier smoothed {over} and noise"
+
+
+def noise(defence: Defence) -> str:
+    """The noise of a smoothed classifier: "σ_γ = 30°, bicubic, σ_δ = 0.15"."""
+    t = defence.transform
+    found = []
+    if any(defence.sigma_param):
+        found = [f"σ_γ = {' × '.join(map(t.to_text, defence.sigma_param))}"]
+        found += [defence.interpolation] if t.interpolates else []
+        found += [f"originals by {defence.reference}"] if defence.reference else []
+    found += [f"σ_δ = {defence.sigma_noise:g}"] if defence.sigma_noise else []
+    return ", ".join(found) or "none"
+
+
+def preparation(p: Preprocess) -> str:
+    """What is done to a picture before the network sees it."""
+    found = [f"vignette: {p.vignette}"] if p.vignette != "none" else []
+    found += [f"blur σ {p.blur_sigma:g}, {p.blur_size} × {p.blur_size}"] if p.blur_sigma else []
+    return ", ".join(found) or "nothing"
+
+
+def surface_range(transform: Transform, box: Box) -> Pair | tuple[Pair, ...]:
+    """A box in surface units, one pair per parameter: 50.0 where 50 was meant, never more than the box."""
+    axes = tuple(
+        (_inside(transform, lo, lo, math.inf), _inside(transform, hi, -math.inf, hi))
+        for lo, hi in zip(box.lower, box.upper, strict=True)
+    )
+    return axes[0] if len(axes) == 1 else axes
+
+
+def _inside(transform: Transform, end: float, low: float, high: float) -> float:
+    """The end in surface units with at most nine decimals, moved towards 0 where rounding would leave low … high."""
+    value = transform.surface(end)
+    near = round(value, 9)
+    if not low <= transform.internal(near) <= high:
+        near = math.trunc(value * (1 - 1e-12) * 1e6) / 1e6
+    return near + 0.0  # no −0
