@@ -32,6 +32,7 @@ class Transform(ABC):
     composition: ClassVar[str]  # the law T_β∘T_γ = T_{β+γ}, in words
     natural_vignette: ClassVar[str]  # what hides the content that T pushes out of the frame
     item_dims: ClassVar[int] = 3  # of one x: [C,H,W], or [C,L] for sound
+    dial: ClassVar[bool] = False  # whether its range is drawn as an arc around the picture, counter-clockwise
     low: ClassVar[float] = 0.0
     high: ClassVar[float] = 1.0
     step: ClassVar[float] = 1 / 255  # between neighbouring values of what the attacker hands over

@@ -21,6 +21,7 @@ class Rotation(SpatialTransform):
     noun: ClassVar[str] = "rotation"
     composition: ClassVar[str] = "angles add"
     natural_vignette: ClassVar[str] = "circle"
+    dial: ClassVar[bool] = True
 
     def internal(self, surface: float) -> float:
         return math.radians(surface)
