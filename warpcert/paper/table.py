@@ -1,19 +1,12 @@
-"""The table that an experiment leaves behind: ours beside what is published, with a remark where they differ."""
+"""What goes into the cells of an experiment's table."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, final
+
+from warpcert.report.table import TABLE, Cell, Cited, Figure, Table
 
 __all__ = ["TABLE", "Cell", "Cited", "Figure", "Table", "quarters"]
-
-TABLE, FORMAT = "table.json", "warpcert-table-1"
-
-Cell = float | int | str | None  # None: not measured
 
 
 def quarters(radii: Sequence[float]) -> str:
@@ -21,68 +14,3 @@ def quarters(radii: Sequence[float]) -> str:
     ordered = sorted(radii)
     points = (max(0.0, ordered[min(len(ordered) - 1, len(ordered) * k // 4)]) for k in (1, 2, 3))
     return ", ".join(f"{q:.3g}" for q in points)
-
-
-@final
-@dataclass(frozen=True)
-class Cited:
-    """A published number and where it stands."""
-
-    value: float | str
-    source: str
-
-
-@final
-@dataclass(frozen=True)
-class Figure:
-    """A picture file beside table.json."""
-
-    file: str
-    caption: str
-
-
-@final
-@dataclass(frozen=True)
-class Table:
-    """docs/formats.md says what each field means. rows and published have one cell per column, remarks one per row."""
-
-    name: str
-    title: str
-    what: str
-    quick: bool
-    command: str
-    seconds: float
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    published: tuple[tuple[Cited | None, ...], ...]
-    remarks: tuple[str, ...]
-    notes: tuple[str, ...]
-    figures: tuple[Figure, ...] = ()
-    runs: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not len(self.rows) == len(self.published) == len(self.remarks):
-            raise ValueError(f"the table {self.name} needs as many rows as published rows and remarks")
-        if any(len(row) != len(self.columns) for row in (*self.rows, *self.published)):
-            raise ValueError(f"the table {self.name} needs {len(self.columns)} cells in every row")
-
-    def write(self, folder: Path) -> None:
-        """table.json, whole or not at all."""
-        part = folder / f"{TABLE}.part"
-        part.write_text(json.dumps({"format": FORMAT} | asdict(self), indent=1, ensure_ascii=False) + "\n", "utf-8")
-        os.replace(part, folder / TABLE)
-
-    @classmethod
-    def read(cls, folder: Path) -> Table:
-        """The table in that folder; a ValueError says what is wrong with it."""
-        path = folder / TABLE
-        try:
-            d: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if d.pop("format") != FORMAT:
-                raise ValueError(f"its format is not {FORMAT}")
-            cited = tuple(tuple(Cited(**c) if c else None for c in row) for row in d["published"])
-            lists = {k: tuple(d[k]) for k in ("columns", "remarks", "notes", "runs")}
-            figures = tuple(Figure(**f) for f in d["figures"])
-            return cls(**d | lists | {"rows": tuple(map(tuple, d["rows"])), "published": cited, "figures": figures})
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path} is not a table: {error}") from None
