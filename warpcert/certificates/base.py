@@ -28,10 +28,18 @@ Table = list[list[str | int | float | None]]  # the first row is its head
 @final
 @dataclass(frozen=True)
 class Subject:
-    """The classifier that was certified. `formerly` is the fingerprint in records made before 0.1.0."""
+    """The classifier that was certified.
+
+    network     what stands for its network: its weights' digest
+    facts       all else that decides its answers, as JSON types; None if not told
+    fingerprint follows from both, where they are told
+    formerly    the fingerprint in records made before 0.1.0
+    """
 
     name: str = ""
     fingerprint: str = ""
+    network: str = ""
+    facts: dict[str, Any] | None = None
     formerly: str = ""
 
 
@@ -51,6 +59,8 @@ class Certificate(ABC):
     classifier: Subject
     classes: int
     error: ErrorBound
+    picture: str = ""  # digest of the picture or sound that it is about; "" if not told
+    scores: tuple[float, ...] | None = None  # by class, at the picture: votes that chose the label, or logits
     seed: int | None = None
     version: str = __version__
     passes: int = 0  # forward passes of the network
@@ -252,6 +262,10 @@ def _ledger(stored: Sequence[Any]) -> tuple[tuple[str, float], ...]:
     return tuple((purpose, amount) for purpose, amount in stored)
 
 
+def _tuples(d: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) for k, v in d.items()}
+
+
 # How fields are written and read; those not named are JSON as they are. None is always written as null.
 FORMATS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "threat": (Threat.to_dict, Threat.from_dict),
@@ -266,6 +280,8 @@ FORMATS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "margins": (asdict, lambda d: Margins(**d)),
     "found": (asdict, lambda d: Enumeration(**d)),
     "counterexample": (list, tuple),
+    "scores": (list, tuple),
+    "impossible": (lambda boxes: list(map(asdict, boxes)), lambda ds: tuple(Box(**_tuples(d)) for d in ds)),
 }
 
 

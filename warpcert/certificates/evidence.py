@@ -69,9 +69,9 @@ class Window:
     """
 
     center: tuple[float, ...]
-    k: int
-    n: int
-    alpha: float
+    k: int = 0
+    n: int = 0
+    alpha: float = 0.0
     runner_up: int | None = None
     cell: Box | None = None
     E: float = 0.0
@@ -120,30 +120,44 @@ class Enumeration:
 @dataclass(frozen=True)
 class Share:
     """The error bound holds for at least `share` of the pictures that the calibration stands for, with confidence 1 −
-    alpha.
+    alpha: of `images` fresh ones, `accepted` had at most `allowed` of `betas` values above E.
     """
 
-    share: float
-    alpha: float
     calibration: str  # its digest
+    alpha: float
+    alpha_inner: float
+    images: int
+    accepted: int
+    betas: int
+    allowed: int
+
+    @property
+    def share(self) -> float:
+        return stats.acceptance_bound(self.accepted, self.images, self.alpha, self.alpha_inner)
+
+    @property
+    def rho(self) -> float:
+        """The least ρ that so many β's can show."""
+        return stats.upper_bound(self.allowed, self.betas, self.alpha_inner)
 
 
 ENDS = ("lower", "upper")  # of a cell
+PLAIN = {f.name: f.default for f in fields(Window) if f.name not in ("center", "cell")}
 
 
 def columns(windows: Sequence[Window]) -> dict[str, Any]:
-    """Windows as JSON columns. Cells, of which a cover has thousands, as columns of their ends, axis by axis, without
-    centres and with what all of them share written once.
+    """Windows as JSON columns, without those in which nothing is set. Cells, of which a cover has thousands, as columns
+    of their ends, axis by axis, without centres and with what all of them share written once.
     """
-    full = {f.name: [getattr(w, f.name) for w in windows] for f in fields(Window) if f.name != "cell"}
+    full = {name: [getattr(w, name) for w in windows] for name in PLAIN}
+    told = {name: column for name, column in full.items() if any(v != PLAIN[name] for v in column)}
     cells = [w.cell for w in windows if w.cell]
     if not cells:
-        return full
+        return {"center": [w.center for w in windows]} | told
     if len(cells) < len(windows) or any(w.cell and w.cell.center != w.center for w in windows):
         raise ValueError("either all windows are cells, around their own centres, or none is")
     ends = {end: [list(axis) for axis in zip(*(getattr(c, end) for c in cells), strict=True)] for end in ENDS}
-    shared = {k: v[0] if len(set(v)) == 1 else v for k, v in full.items() if k != "center"}
-    return ends | shared
+    return ends | {name: column[0] if len(set(column)) == 1 else column for name, column in told.items()}
 
 
 def rows(stored: dict[str, Any]) -> tuple[Window, ...]:

@@ -33,6 +33,7 @@ class Individual(Balls):
 
     centred: Window | None = None  # the votes at x' itself
     excluded: float | None = None
+    impossible: tuple[Box, ...] = ()  # windows in which every γ turned out to be impossible, by one of the β's
 
     def _error_in(self, window: Window) -> float:
         return window.E

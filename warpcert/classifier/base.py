@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -23,6 +23,8 @@ from warpcert import transforms
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.inner import Inner
 from warpcert.classifier.voting import Logits, logits_of
+from warpcert.networks.lipschitz import LipschitzNet
+from warpcert.networks.resnet import ResNet
 from warpcert.networks.weights import fingerprint
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess, Transform
@@ -30,7 +32,7 @@ from warpcert.transforms import Preprocess, Transform
 if TYPE_CHECKING:
     from warpcert.certificates import Certificate
 
-__all__ = ["SLACK", "About", "Classifier"]
+__all__ = ["SLACK", "About", "Classifier", "prepared"]
 
 SLACK = {"float32": 1e-4, "half": 1e-2}  # relative to the largest logit: allows for rounding between batch sizes
 
@@ -108,7 +110,7 @@ class Classifier(nn.Module, ABC):
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the network's weights and of all facts: classifiers with the same one give the same answers."""
-        text = json.dumps({"network": self.source, "facts": self.facts}, sort_keys=True)
+        text = _canonical({"network": self.source, "facts": self.facts})
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -167,14 +169,25 @@ class Classifier(nn.Module, ABC):
         save(self, Path(path))
 
 
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
 def _identity(network: Logits) -> str:
-    """What stands for the network in a fingerprint: its weights, or the name of a function."""
+    """What stands for the network in a fingerprint: its configuration and weights, or the name of a function."""
     declared = getattr(network, "fingerprint", None)
     if isinstance(declared, str):  # a file of another tool: its SHA-256
         return declared
+    if isinstance(network, ResNet | LipschitzNet):  # same weights, another front or mirror: another function
+        return hashlib.sha256(f"{_canonical(network.config.to_dict())}{fingerprint(network)}".encode()).hexdigest()
     if isinstance(network, nn.Module):
         return fingerprint(network)
     return f"{getattr(network, '__module__', '')}:{getattr(network, '__qualname__', type(network).__qualname__)}"
+
+
+def prepared(p: Preprocess) -> dict[str, Any]:
+    """P as a fact: 1 and 1.0 are the same margin."""
+    return asdict(p) | {"margin": float(p.margin), "blur_sigma": float(p.blur_sigma)}
 
 
 def _halved(network: Logits) -> Logits:

@@ -13,6 +13,7 @@ from warpcert.classifier.voting import (
     ABSTAIN,
     Logits,
     Prediction,
+    as_float32,
     fresh_generator,
     validate_classifier,
     validate_image,
@@ -45,7 +46,7 @@ def predict_early(
     validate_classifier(classifier)
     if not 1 <= first <= n:
         raise ValueError(f"the first look takes {first} samples of n = {n}: expected 1 <= first <= n")
-    generator, z = generator or fresh_generator(z.device), z.float()
+    generator, z = generator or fresh_generator(z.device), as_float32(z)
     counts = votes(classifier, defence, z, first, generator, batch=batch)
     while not settled(counts.tolist(), int(counts.argmax()), alpha):
         drawn = int(counts.sum())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
-from warpcert.classifier.base import About, Classifier
+from warpcert.classifier.base import About, Classifier, prepared
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.voting import Logits
 from warpcert.transforms import Preprocess, Transform
@@ -54,13 +53,13 @@ class Plain(Classifier):
             raise ValueError(f"a Lipschitz constant must be positive and finite; got {lipschitz}")
         if lipschitz is not None and precision != "float32":
             raise ValueError("a Lipschitz constant is proved for float32: do not compute the network in half precision")
-        self.preprocess, self.lipschitz = preprocess, lipschitz
+        self.preprocess, self.lipschitz = preprocess, None if lipschitz is None else float(lipschitz)
 
     @property
     def facts(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
-            "preprocess": asdict(self.preprocess),
+            "preprocess": prepared(self.preprocess),
             "lipschitz": self.lipschitz,
             "precision": self.precision,
             "slack": self.slack,

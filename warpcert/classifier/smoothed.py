@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.classifier.base import About, Classifier
+from warpcert.classifier.base import About, Classifier, prepared
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.early import predict_early
 from warpcert.classifier.inner import GaussianInner, Inner, MarginInner
@@ -58,7 +57,7 @@ class Smoothed(Classifier):
             raise ValueError(f"parameters of one transformation can be smoothed over; got {', '.join(over or {})}")
         kernels.kernel(interpolation)
         self.preprocess, self.noise, self.interpolation = preprocess, float(noise), interpolation
-        self.lipschitz, self.nested = lipschitz, nested
+        self.lipschitz, self.nested = None if lipschitz is None else float(lipschitz), nested
         self.over = {name: _sigmas(name, sigma) for name, sigma in (over or {}).items()}
         if not math.isfinite(self.noise) or self.noise < 0 or not (self.noise or self.over):
             raise ValueError(f"smoothing needs noise ≥ 0 and, without noise, parameters to smooth over; got {noise}")
@@ -75,7 +74,7 @@ class Smoothed(Classifier):
             "kind": self.kind,
             "noise": self.noise,
             "over": {name: list(sigma) for name, sigma in self.over.items()},
-            "preprocess": asdict(self.preprocess),
+            "preprocess": prepared(self.preprocess),
             "interpolation": self.interpolation,
             "nested": self.nested,
             "lipschitz": self.lipschitz,
@@ -146,7 +145,7 @@ class Smoothed(Classifier):
 
 def _sigmas(name: str, sigma: float | tuple[float, ...]) -> tuple[float, ...]:
     transform = transforms.get(name)
-    given = tuple(sigma) if isinstance(sigma, list | tuple) else (float(sigma),)
+    given = tuple(map(float, sigma)) if isinstance(sigma, list | tuple) else (float(sigma),)
     values = given * transform.dim if len(given) == 1 else given
     if len(values) != transform.dim or not all(math.isfinite(s) and s > 0 for s in values):
         count = "one positive number" if transform.dim == 1 else f"1 or {transform.dim} positive numbers"

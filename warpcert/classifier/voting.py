@@ -18,6 +18,7 @@ __all__ = [
     "ABSTAIN",
     "Logits",
     "Prediction",
+    "as_float32",
     "batch_size",
     "logits_of",
     "predict",
@@ -56,6 +57,17 @@ def validate_image(x: Tensor, transform: Transform) -> None:
             f"values must lie in [{transform.low:g}, {transform.high:g}]; got {low:g} … {high:g} "
             "(divide 8-bit images by 255)"
         )
+
+
+def as_float32(x: Tensor) -> Tensor:
+    """x in float32; a ValueError if that would be another picture."""
+    same = x.float()
+    if bool((same.to(x.dtype) != x).any()):
+        raise ValueError(
+            "x holds float64 values that float32 cannot represent, and classifiers compute in float32: a statement about "
+            "the rounded picture would not be about this one. Pass x.float() to speak of the rounded picture"
+        )
+    return same
 
 
 def validate_classifier(classifier: Logits) -> None:
@@ -154,6 +166,6 @@ def predict(
     validate_image(z, defence.transform)
     validate_classifier(classifier)
     generator = generator or fresh_generator(z.device)
-    counts = votes(classifier, defence, z.float(), n, generator, batch=batch)
+    counts = votes(classifier, defence, as_float32(z), n, generator, batch=batch)
     label = int(counts.argmax()) if stats.top_two_significant(counts.tolist(), alpha) else ABSTAIN
     return Prediction(label, tuple(counts.tolist()), alpha)

@@ -74,7 +74,8 @@ class Calibration:
         return ErrorBound(self.E, 0.0, self.kind, f"calibrated {self.bound}", stated_rho=self.rho)
 
     def share(self) -> Share:
-        return Share(self.q_E, self.alpha, self.digest)
+        counts = (self.images, self.accepted, self.betas, self.allowed)
+        return Share(self.digest, self.alpha, self.alpha_inner, *counts)
 
     def check_image(self, x: Tensor) -> None:
         if tuple(x.shape) != self.shape:

@@ -9,7 +9,7 @@ from warpcert.methods.dist_x import DistX
 from warpcert.methods.exact import Exact
 from warpcert.methods.heuristic import Base
 from warpcert.methods.indiv import Indiv
-from warpcert.methods.registry import METHODS, certify, certify_with, chosen, get, suitable
+from warpcert.methods.registry import METHODS, certify, certify_with, chosen, get, suitable, threat_for
 
 __all__ = [
     "METHODS",
@@ -26,4 +26,5 @@ __all__ = [
     "chosen",
     "get",
     "suitable",
+    "threat_for",
 ]

@@ -14,7 +14,7 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates import Certificate, Subject
 from warpcert.classifier import Classifier
-from warpcert.classifier.voting import validate_classifier, validate_image
+from warpcert.classifier.voting import as_float32, validate_classifier, validate_image
 from warpcert.threat import Threat
 
 __all__ = [
@@ -120,12 +120,12 @@ def fitting(method: Method, classifier: Classifier, x: Tensor, threat: Threat) -
     validate_classifier(classifier)
     if why := method.refuses(classifier, threat):
         raise ValueError(why)
-    return x.float()
+    return as_float32(x)
 
 
 def subject(classifier: Classifier) -> Subject:
     """How certificates name a classifier."""
-    return Subject(classifier.name, classifier.fingerprint)
+    return Subject(classifier.name, classifier.fingerprint, classifier.source, classifier.facts)
 
 
 def refuse_tf32(x: Tensor, slack: float) -> None:

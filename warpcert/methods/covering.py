@@ -65,6 +65,7 @@ class Covering:
             alpha=s.alpha,
             ledger=ledger.entries,
             classes=len(guessed),
+            scores=tuple(guessed.tolist()),
             seed=self.seed,
             classifier=subject(self.classifier),
             version=__version__,

@@ -55,6 +55,7 @@ class Exact(Method):
         start, slack, tolerance = time.perf_counter(), classifier.slack, threat.off_by
         batch, step = self.batch, classifier.step
         verdict = verify(classifier, x, threat, batch=batch, slack=slack, tolerance=tolerance, step=step)
+        scores = tuple(classifier(x[None])[0].tolist())
         done, found = None, verdict.crossings
         if verdict.held is not None:
             margin, scope = verdict.smallest_margin, verdict.scope
@@ -65,7 +66,8 @@ class Exact(Method):
             label=verdict.label if done else ABSTAIN,
             threat=threat,
             classifier=subject(classifier),
-            classes=classifier(x[None]).shape[1],
+            classes=len(scores),
+            scores=scores,
             preprocess=classifier.preprocess,
             step=step,
             error=isolation,

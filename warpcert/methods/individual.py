@@ -64,7 +64,7 @@ class Unseen:
         n = self._samples(len(groups))
         guessed = self._guess()
         label = int(guessed.argmax())
-        made = self._blank(label, len(guessed), originals)
+        made = self._blank(label, tuple(guessed.tolist()), originals)
         if not groups:
             return self._finished(made, self._outside())
         centred = self._vote(label, (0.0,) * self.threat.box.dim, int(CENTRED * self.method.n), self.alpha_centred)
@@ -74,6 +74,8 @@ class Unseen:
         for part, voted in self._voted(made, groups, n):
             window = self._window(made, part, voted)
             if window is None:
+                assert voted.cell is not None
+                made = replace(made, impossible=(*made.impossible, voted.cell))
                 continue
             worst = max(made.error.E, window.E)
             made = replace(made, windows=(*made.windows, window), error=replace(made.error, E=worst))
@@ -208,7 +210,7 @@ class Unseen:
             )
         return n
 
-    def _blank(self, label: int, classes: int, originals: Originals) -> Individual:
+    def _blank(self, label: int, scores: tuple[float, ...], originals: Originals) -> Individual:
         drawn = (0, 0) if self.method.merged else (self.method.betas, self.method.rank)
         return Individual(
             method=self.method.name,
@@ -220,7 +222,8 @@ class Unseen:
             windows=(),
             alpha=self.method.alpha,
             ledger=self.ledger.entries,
-            classes=classes,
+            classes=len(scores),
+            scores=scores,
             alpha_inner=self.inner.alpha if self.inner else 0.0,
             excluded=excluded(originals, self.threat.box),
             seed=self.seed,

@@ -69,7 +69,7 @@ class MarginCover:
                 break
             todo = halved(todo, again, self.x, self.threat, preprocess)
         error = ErrorBound(max(w.E for w in done), 0.0, Kind.PROVED, "cover", cells=cells, seconds=seconds)
-        return self._certificate(label, self._inside(done), error, logits.shape[1])
+        return self._certificate(label, self._inside(done), error, tuple(logits[0].tolist()))
 
     def _logits(self, z: Tensor) -> Tensor:
         self.passes += len(z)
@@ -103,7 +103,9 @@ class MarginCover:
             done = [w for w in done if at[id(w)] <= frontier]
         return tuple(sorted(done, key=lambda w: w.center))
 
-    def _certificate(self, label: int, windows: tuple[Window, ...], error: ErrorBound, classes: int) -> ByMargins:
+    def _certificate(
+        self, label: int, windows: tuple[Window, ...], error: ErrorBound, scores: tuple[float, ...]
+    ) -> ByMargins:
         certificate = ByMargins(
             method="cover",
             label=label,
@@ -112,7 +114,8 @@ class MarginCover:
             classifier=subject(self.classifier),
             error=error,
             windows=windows,
-            classes=classes,
+            classes=len(scores),
+            scores=scores,
             margins=self.margins,
             version=__version__,
             passes=self.passes,

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from warpcert.certificates import Certificate
+from warpcert.certificates.sealed import picture_digest
 from warpcert.classifier import Classifier
 from warpcert.errors.calibration import Calibration
 from warpcert.methods.base import Method, Progress, fitting
@@ -19,7 +20,7 @@ from warpcert.methods.heuristic import Base
 from warpcert.methods.indiv import Indiv
 from warpcert.threat import Threat
 
-__all__ = ["METHODS", "certify", "certify_with", "chosen", "get", "suitable"]
+__all__ = ["METHODS", "certify", "certify_with", "chosen", "get", "suitable", "threat_for"]
 
 METHODS: dict[str, type[Method]] = {m.name: m for m in (Exact, Cover, DistX, DistD, Online, Indiv, Base)}
 
@@ -48,14 +49,19 @@ def chosen(classifier: Classifier, method: str | None = None, **settings: Any) -
     return kind(**own | settings)
 
 
+def threat_for(classifier: Classifier, threat: Threat | None) -> Threat:
+    """The threat, or the classifier's own."""
+    if found := threat or classifier.threat:
+        return found
+    raise ValueError("say what it should survive: a threat, for instance wc.Threat.rotation(degrees=30)")
+
+
 def certify(
     classifier: Classifier, x: Tensor, threat: Threat | None = None, *, method: str | None = None, **settings: Any
 ) -> Certificate:
     """How far the classifier's answer about x survives the threat: `Classifier.certify` calls this."""
-    threat = threat or classifier.threat
-    if threat is None:
-        raise ValueError("say what it should survive: a threat, for instance wc.Threat.rotation(degrees=30)")
-    return certify_with(chosen(classifier, method, **settings), classifier, x, threat)
+    against = threat_for(classifier, threat)
+    return certify_with(chosen(classifier, method, **settings), classifier, x, against)
 
 
 def certify_with(
@@ -65,4 +71,5 @@ def certify_with(
     """By a method whose settings are fixed; with a seed, for methods that draw."""
     if seed is not None and "seed" in method.settings():
         method = replace(method, seed=seed)  # type: ignore[call-arg]
-    return method.certify(classifier, fitting(method, classifier, x, threat), threat, progress)
+    x = fitting(method, classifier, x, threat)
+    return replace(method.certify(classifier, x, threat, progress), picture=picture_digest(x))

@@ -77,6 +77,7 @@ class Votes:
             alpha=self.method.alpha,
             ledger=self.ledger.entries,
             classes=len(guessed),
+            scores=tuple(guessed.tolist()),
             alpha_inner=self.inner.alpha if self.inner else 0.0,
             seed=self.seed,
             classifier=subject(self.classifier),
