@@ -182,10 +182,10 @@ def test_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"odd\.png is 5×4, the first is 6×4"):
         load(tmp_path, "train")
     (tmp_path / "train" / "cat" / "odd.png").write_bytes(b"no picture")
-    with pytest.raises(ValueError, match=r"odd\.png cannot be read"):
+    with pytest.raises(ValueError, match=r"odd\.png is not a whole PNG or JPEG"):
         load(tmp_path, "train")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
-    with pytest.raises(ValueError, match="decompression bomb"):
+    with pytest.raises(ValueError, match="far more pixels"):
         load(tmp_path, "train")
     with pytest.raises(ValueError, match="needs sub-folders"):
         load(tmp_path / "train" / "ant")

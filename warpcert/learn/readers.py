@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import pickle
 import struct
-import warnings
 import zipfile
 import zlib
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from warpcert.learn import pictures
 
 __all__ = ["read_cifar", "read_folder", "read_idx", "read_npz"]
 
@@ -140,10 +141,8 @@ def read_npz(path: Path, split: str) -> tuple[NDArray[Any], NDArray[Any], tuple[
     )
 
 
-def read_folder(path: Path) -> tuple[Bytes, Bytes, tuple[str, ...]]:
+def read_folder(path: Path) -> tuple[Bytes, NDArray[np.int64], tuple[str, ...]]:
     """One sub-folder of .png and .jpg files per class, all of one size: images [N,1 or 3,H,W], labels, class names."""
-    from PIL import Image  # here: training machines need not have it
-
     classes = tuple(sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")))
     files = [
         (label, file)
@@ -151,33 +150,18 @@ def read_folder(path: Path) -> tuple[Bytes, Bytes, tuple[str, ...]]:
         for file in sorted((path / name).iterdir())
         if file.suffix.lower() in SUFFIXES
     ]
-    if not files or len(classes) > 256:
-        raise ValueError(
-            f"{path} needs sub-folders of png or jpg files, one per class (at most 256); found {len(files)} files"
-        )
+    if not files:
+        raise ValueError(f"{path} needs sub-folders of png or jpg files, one per class; found no such file")
     images: list[Bytes] = []
     for _, file in files:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            try:
-                with Image.open(file) as picture:
-                    grey = picture.mode in ("1", "L")
-                    image = np.asarray(picture.convert("L" if grey else "RGB"))
-            except (
-                OSError,
-                ValueError,
-                SyntaxError,
-                Image.DecompressionBombWarning,
-                Image.DecompressionBombError,
-            ) as error:
-                raise ValueError(f"{file} cannot be read as a picture: {error}") from None
-        if images and image.shape[:2] != images[0].shape[1:]:
-            given, first = image.shape[:2], images[0].shape[1:]
+        image = pictures.decode(file.read_bytes(), name=str(file)).levels.numpy()
+        if images and image.shape[1:] != images[0].shape[1:]:
+            given, first = image.shape[1:], images[0].shape[1:]
             raise ValueError(
                 f"all pictures must have one size: {file} is {given[1]}×{given[0]}, "
                 f"the first is {first[1]}×{first[0]}; resize or crop them"
             )
-        images.append(image[None] if grey else image.transpose(2, 0, 1))
+        images.append(image)
     channels = max(len(image) for image in images)  # grey pictures among coloured ones become coloured
     stacked = np.stack([np.broadcast_to(image, (channels, *image.shape[1:])) for image in images])
-    return stacked, np.array([label for label, _ in files], dtype=np.uint8), classes
+    return stacked, np.array([label for label, _ in files]), classes
