@@ -99,7 +99,9 @@ def test_what_cannot_be_kept_is_refused(raw: bytes, shape: tuple[int, ...], why:
         pictures.decode(raw, shape)
 
 
-@pytest.mark.parametrize(("side", "why"), [(5000, "5000×5000 pixels; at most"), (12_000, "far more"), (60_000, "far more")])
+@pytest.mark.parametrize(
+    ("side", "why"), [(5000, "5000×5000 pixels; at most"), (12_000, "far more"), (60_000, "far more")]
+)
 def test_a_bomb_is_refused_from_its_header(side: int, why: str, tmp_path: Path) -> None:
     """One sentence, from a file and from a folder, and nothing is unpacked."""
 

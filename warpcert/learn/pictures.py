@@ -31,7 +31,6 @@ UPRIGHT = {  # what makes a picture of that orientation stand upright
     2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM",
     5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90",
 }  # fmt: skip
-SIDEWAYS = (5, 6, 7, 8)  # those that swap width and height
 PNG, DEPTH = b"\x89PNG\r\n\x1a\n", 24  # how such a file begins, and where it says its bits per channel
 _filters = threading.Lock()  # warnings are caught for all threads at once
 
@@ -56,12 +55,13 @@ def decode(raw: bytes, shape: tuple[int, ...] | None = None, name: str = "the pi
     A coloured picture is not made grey, no picture is resized, and transparency is refused. Size and kind are known
     from the header: a file that would unpack to gigabytes is never unpacked.
     """
-    with _opened(raw, name) as raster:
-        size = _upright(raster)
-        if shape is not None and size != (shape[2], shape[1]):
-            raise ValueError(f"{name} is {size[0]}×{size[1]}, but the classifier takes {shape[2]}×{shape[1]} pixels")
-        raster, notes = _turned(_loaded(raster, name))
-        raster = _solid(raster, name)
+    with _opened(raw, name) as opened:
+        if shape is not None and sorted(opened.size) != sorted(shape[1:]):  # EXIF may yet lay it on its side
+            raise _size(name, opened, shape)
+        raster, notes = _turned(_loaded(opened, name))
+    if shape is not None and raster.size != (shape[2], shape[1]):
+        raise _size(name, raster, shape)
+    raster = _solid(raster, name)
     if shape is not None and shape[0] == 1 and raster.mode != "L":
         red, green, blue = raster.split()
         if not red.tobytes() == green.tobytes() == blue.tobytes():
@@ -136,7 +136,6 @@ def _opened(raw: bytes, name: str) -> Raster:
         with _filters, warnings.catch_warnings():
             warnings.simplefilter("error")
             raster = Image.open(io.BytesIO(raw), formats=FORMATS)
-            raster.getexif()
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise ValueError(f"{name} has far more pixels than the {MOST} that are read") from None
     except Exception as error:  # decoders of broken files raise anything
@@ -146,14 +145,15 @@ def _opened(raw: bytes, name: str) -> Raster:
     return raster
 
 
-def _upright(raster: Raster) -> tuple[int, int]:
-    """Width and height as it will stand, from the header alone."""
-    return raster.size[::-1] if raster.getexif().get(ORIENTATION) in SIDEWAYS else raster.size
+def _size(name: str, raster: Raster, shape: tuple[int, ...]) -> ValueError:
+    given = f"{raster.width}×{raster.height}"
+    return ValueError(f"{name} is {given}, but the classifier takes {shape[2]}×{shape[1]} pixels")
 
 
 def _loaded(raster: Raster, name: str) -> Raster:
     try:
         raster.load()
+        raster.getexif()
     except Exception as error:  # as above
         raise ValueError(f"{name} is not a whole PNG or JPEG picture ({type(error).__name__})") from None
     return raster
