@@ -1,78 +1,89 @@
-"""warpcert proves how far a classifier's answer survives image transformations."""
+"""warpcert proves how far a classifier's answer survives image transformations.
+
+The names below are imported when they are first used, so that `import warpcert` is quick.
+"""
 
 from __future__ import annotations
 
-from warpcert.attacks import Attack, gradient, grid, worst_of_k
-from warpcert.certificates import Certificate, ErrorBound, Kind
-from warpcert.classifier.defence import Defence
-from warpcert.classifier.early import predict_early
-from warpcert.classifier.inner import GaussianInner, MarginInner
-from warpcert.classifier.levels import Coarse
-from warpcert.classifier.nested import predict_nested
-from warpcert.classifier.voting import ABSTAIN, Prediction, predict
-from warpcert.errors.calibration import Calibration
-from warpcert.errors.proved import Curve
-from warpcert.errors.sampled import Sampled
-from warpcert.learn.zoo import Loaded, load
-from warpcert.methods import base_spt, cover, dist_spt_d, dist_spt_d_online, dist_spt_x, exact, indiv_spt
-from warpcert.methods.run import Sampling
-from warpcert.originals.lagrangian.inverse import Lagrangian
-from warpcert.originals.protocol import IntervalInverse
-from warpcert.threat import Threat
-from warpcert.transforms import (
-    Box,
-    Brightness,
-    Contrast,
-    Preprocess,
-    Rotation,
-    Scaling,
-    Transform,
-    Translation,
-    Volume,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from warpcert.version import __version__
+
+if TYPE_CHECKING:
+    from warpcert.attacks import Attack, gradient, grid, worst_of_k
+    from warpcert.certificates import Certificate, Kind
+    from warpcert.certificates import read as read_certificate
+    from warpcert.classifier import Classifier, Levels, Plain, Smoothed
+    from warpcert.classifier.voting import ABSTAIN, Prediction
+    from warpcert.errors.calibration import Calibration, calibrate
+    from warpcert.learn.zoo import load
+    from warpcert.runs.run import Run, certify_all
+    from warpcert.threat import Threat
+    from warpcert.transforms import PointwiseTransform, Preprocess, SpatialTransform, Transform
+
+_HOMES = {
+    "ABSTAIN": "classifier.voting",
+    "Attack": "attacks",
+    "Calibration": "errors.calibration",
+    "Certificate": "certificates",
+    "Classifier": "classifier",
+    "Kind": "certificates",
+    "Levels": "classifier",
+    "Plain": "classifier",
+    "PointwiseTransform": "transforms",
+    "Prediction": "classifier.voting",
+    "Preprocess": "transforms",
+    "Run": "runs.run",
+    "Smoothed": "classifier",
+    "SpatialTransform": "transforms",
+    "Threat": "threat",
+    "Transform": "transforms",
+    "calibrate": "errors.calibration",
+    "certify_all": "runs.run",
+    "gradient": "attacks",
+    "grid": "attacks",
+    "load": "learn.zoo",
+    "read_certificate": "certificates",
+    "worst_of_k": "attacks",
+}
+_OTHERWISE = {"read_certificate": "read"}  # called so in its own room
 
 __all__ = [
     "ABSTAIN",
     "Attack",
-    "Box",
-    "Brightness",
     "Calibration",
     "Certificate",
-    "Coarse",
-    "Contrast",
-    "Curve",
-    "Defence",
-    "ErrorBound",
-    "GaussianInner",
-    "IntervalInverse",
+    "Classifier",
     "Kind",
-    "Lagrangian",
-    "Loaded",
-    "MarginInner",
+    "Levels",
+    "Plain",
+    "PointwiseTransform",
     "Prediction",
     "Preprocess",
-    "Rotation",
-    "Sampled",
-    "Sampling",
-    "Scaling",
+    "Run",
+    "Smoothed",
+    "SpatialTransform",
     "Threat",
     "Transform",
-    "Translation",
-    "Volume",
     "__version__",
-    "base_spt",
-    "cover",
-    "dist_spt_d",
-    "dist_spt_d_online",
-    "dist_spt_x",
-    "exact",
+    "calibrate",
+    "certify_all",
     "gradient",
     "grid",
-    "indiv_spt",
     "load",
-    "predict",
-    "predict_early",
-    "predict_nested",
+    "read_certificate",
     "worst_of_k",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'warpcert' has no attribute {name!r}")
+    value = getattr(import_module(f"warpcert.{_HOMES[name]}"), _OTHERWISE.get(name, name))
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -28,7 +28,9 @@ NAMES = ("mnist500", "mnist", "fashion-mnist", "cifar10")
 @final
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """images uint8 [N,C,H,W], or int16 [N,C,L] for sound; labels int64 [N], each the place of its name in `classes`."""
+    """images uint8 [N,C,H,W] (or float32 in [0,1] where they are not 8-bit), or int16 [N,C,L] for sound; labels int64
+    [N], each the place of its name in `classes`.
+    """
 
     name: str
     images: Tensor
@@ -37,9 +39,9 @@ class Dataset:
 
     def __post_init__(self) -> None:
         form = (self.images.dtype, self.images.dim())
-        if form not in ((torch.uint8, 4), (torch.int16, 3)):
+        if form not in ((torch.uint8, 4), (torch.float32, 4), (torch.int16, 3)):
             raise ValueError(
-                f"{self.name}: images must be uint8 [N,C,H,W], or int16 [N,C,L] for sound; "
+                f"{self.name}: images must be uint8 or float32 [N,C,H,W], or int16 [N,C,L] for sound; "
                 f"got {form[0]} {list(self.images.shape)}"
             )
         if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
@@ -60,8 +62,8 @@ class Dataset:
 
     @property
     def levels(self) -> int:
-        """What divides a stored value: 255, or 32768 for sound."""
-        return 255 if self.images.dtype == torch.uint8 else 32768
+        """What divides a stored value: 255, or 32768 for sound; 1 where values are kept as they are."""
+        return {torch.uint8: 255, torch.int16: 32768}.get(self.images.dtype, 1)
 
     def image(self, i: int) -> Tensor:
         """Picture i, float32 [C,H,W] in [0,1]; or sound i, float32 [C,L] in [−1,1)."""

@@ -56,7 +56,7 @@ def absolute(name: str) -> str:
     return str((Path(name) if Path(name).suffix in _READERS else zoo.find(name)).absolute())
 
 
-def open_model(name: str, shape: tuple[int, ...], device: torch.device) -> Opened:
+def open_model(name: str, shape: tuple[int, ...] | None, device: torch.device) -> Opened:
     """The model called `name`, if it classifies batches [B, *shape]; a ValueError says what does not fit.
 
     name: one of the zoo's, a .safetensors file of ours, .onnx (needs onnxruntime), .pt (TorchScript), .pt2 (exported
@@ -68,9 +68,11 @@ def open_model(name: str, shape: tuple[int, ...], device: torch.device) -> Opene
         network, facts, about = zoo.read(name)
         assert isinstance(network, ResNet | LipschitzNet)
         config = network.config
-        if config.shape != shape:
+        if shape is not None and config.shape != shape:
             raise ValueError(f"the data has items of shape {list(shape)}, but the model takes {list(config.shape)}")
         return Opened(network.to(device), config.classes, facts, about)
+    if shape is None:
+        raise ValueError(f"say the shape of the pictures that {name} takes")
     if _is_entry(name):
         f, fingerprint = _entry(name, device)
         label = name.rpartition(":")[2]

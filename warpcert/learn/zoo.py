@@ -18,7 +18,7 @@ from typing import Any, final
 from warpcert.classifier import About, Classifier, storage
 from warpcert.classifier.voting import Logits
 
-__all__ = ["EMBEDDED", "FOLDER_VARIABLE", "Listing", "find", "listing_of", "load", "manifest", "read"]
+__all__ = ["EMBEDDED", "FOLDER_VARIABLE", "Listing", "find", "is_here", "listing_of", "load", "manifest", "read"]
 
 FOLDER_VARIABLE = "WARPCERT_ZOO"
 MANIFEST = "models.json"
@@ -68,6 +68,15 @@ def find(name: str) -> Path:
             f"its path instead of the name to use it all the same"
         )
     return path
+
+
+def is_here(name: str) -> bool:
+    """Whether the weights of that model can be found."""
+    try:
+        find(name)
+    except ValueError:
+        return False
+    return True
 
 
 def read(name: str) -> tuple[Logits, dict[str, Any], About]:

@@ -1,8 +1,8 @@
-"""Where images are certified: in this process, in others of this machine, or on the machines of a ray cluster.
+"""Where pictures are certified: in this process, in others of this machine, or on the machines of a ray cluster.
 
-An engine turns tasks into (index, certificate) pairs, in the order in which they come to be. A task carries its image
-and its seed, so a certificate depends on neither engine nor scheduling. Only the caller writes results: a worker that
-is lost costs the image it was at, which another one gets, and no image is answered twice.
+An engine turns tasks into (index, outcome) pairs, in the order in which they come to be. A task carries its picture and
+its seed, so a certificate depends on neither engine nor scheduling. Only the caller writes results: a worker that is
+lost costs the picture it was at, which another one gets, and no picture is answered twice.
 """
 
 from __future__ import annotations
@@ -22,37 +22,25 @@ from functools import lru_cache
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, final
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from warpcert.certificates import Certificate
-from warpcert.runs.job import Certifier
+from warpcert.classifier import Classifier
+from warpcert.methods.base import Progress
+from warpcert.runs.job import Certifier, Job, Outcome, Task
 
-__all__ = ["Engine", "Task", "here", "on_ray", "processes"]
+__all__ = ["Engine", "here", "named", "on_ray", "processes"]
 
-ATTEMPTS = 3  # workers that one image may cost before the run gives up
-STARTING = -1  # stands for the image of a worker that has none yet
+ATTEMPTS = 3  # workers that one picture may cost before the run gives up
+STARTING = -1  # stands for the picture of a worker that has none yet
 
-
-@final
-@dataclass(frozen=True, eq=False)
-class Task:
-    """One image to certify."""
-
-    index: int
-    x: NDArray[np.float32]
-    seed: int
-
-
-Answer = tuple[int, Certificate]
+Answer = tuple[int, Outcome]
 Engine = Callable[[Iterator[Task]], Iterator[Answer]]
 
 
 def here(certify: Certifier) -> Engine:
-    """This process, one image after the other."""
+    """This process, one picture after the other."""
     return lambda tasks: (_answer(certify, task) for task in tasks)
 
 
@@ -65,15 +53,22 @@ def processes(job: Callable[[], Certifier], workers: int) -> Engine:
 
 def on_ray(job: Callable[[], Certifier], workers: int | None, address: str | None, gpu: bool = False) -> Engine:
     """The machines of the ray cluster at `address`, or one that is started here if there is none: one core (or GPU)
-    per image, at most `workers` images at a time.
+    per picture, at most `workers` pictures at a time.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1; got {workers}")
     return lambda tasks: _on_ray(job, workers, address, gpu, tasks)
 
 
+def named(where: int | str, job: Job, classifier: Classifier, progress: Progress | None = None) -> Engine:
+    """The engine of that name: so many processes of this machine (1: this one), "ray", or a ray cluster's address."""
+    if isinstance(where, str):
+        return on_ray(job.open, None, None if where == "ray" else where, gpu=classifier.device.type == "cuda")
+    return here(job.certifier(classifier, progress)) if where == 1 else processes(job.open, where)
+
+
 def _answer(certify: Certifier, task: Task) -> Answer:
-    return task.index, certify(torch.from_numpy(task.x), task.seed)
+    return task.index, certify(task)
 
 
 def _outcome(certify: Callable[[], Certifier], task: Task) -> Answer | Exception:
@@ -83,7 +78,7 @@ def _outcome(certify: Callable[[], Certifier], task: Task) -> Answer | Exception
     except (ValueError, OSError) as error:
         return ValueError(str(error))
     except Exception:
-        return RuntimeError(f"a worker failed at image {task.index}:\n{traceback.format_exc()}")
+        return RuntimeError(f"a worker failed at picture {task.index}:\n{traceback.format_exc()}")
 
 
 def _checked(outcome: Answer | Exception) -> Answer:
@@ -93,8 +88,8 @@ def _checked(outcome: Answer | Exception) -> Answer:
 
 
 def _given_up(index: int) -> ValueError:
-    what = "workers ended before they were ready" if index == STARTING else f"image {index} ended its worker"
-    return ValueError(f"{what} {ATTEMPTS} times (out of memory?): try fewer --workers or a smaller --batch")
+    what = "workers ended before they were ready" if index == STARTING else f"picture {index} ended its worker"
+    return ValueError(f"{what} {ATTEMPTS} times (out of memory?): try fewer workers or a smaller batch")
 
 
 @dataclass(eq=False)
@@ -136,7 +131,7 @@ def _work(pipe: Connection, job: Callable[[], Certifier], threads: int) -> None:
 def _processes(job: Callable[[], Certifier], workers: int, tasks: Iterator[Task]) -> Iterator[Answer]:
     threads = max(1, torch.get_num_threads() // workers)
     waiting = deque(islice(tasks, workers))
-    crew = [_hire(job, threads) for _ in waiting]  # no more workers than images
+    crew = [_hire(job, threads) for _ in waiting]  # no more workers than pictures
     lost: Counter[int] = Counter()
     outcomes: list[Answer | Exception] = []
     try:
@@ -172,14 +167,14 @@ def _processes(job: Callable[[], Certifier], workers: int, tasks: Iterator[Task]
 
 @lru_cache(maxsize=1)
 def _opened(job: bytes, path: tuple[str, ...]) -> Certifier:
-    """One certifier per ray worker, opened at its first image; what the driver could import, it can."""
+    """One certifier per ray worker, opened at its first picture; what the driver could import, it can."""
     sys.path.extend(p for p in path if p not in sys.path)
     made: Certifier = pickle.loads(job)()
     return made
 
 
 def _there(job: bytes, path: tuple[str, ...], task: Task) -> Answer | Exception:
-    torch.set_num_threads(1)  # ray counts one core per image
+    torch.set_num_threads(1)  # ray counts one core per picture
     return _outcome(lambda: _opened(job, path), task)
 
 
@@ -190,16 +185,17 @@ def _on_ray(
         import ray
         from ray.exceptions import RayError
     except ImportError:
-        raise ValueError("--engine ray needs ray: pip install 'warpcert[ray]'") from None
+        raise ValueError("the ray engine needs ray: pip install 'warpcert[ray]'") from None
     ours = not ray.is_initialized()
     if ours:
         _connect(ray, address)
     resource = "GPU" if gpu else "CPU"
     remote = ray.remote(num_cpus=0 if gpu else 1, num_gpus=int(gpu), max_retries=ATTEMPTS - 1)(_there)
-    packed, path, flying = pickle.dumps(job), tuple(sys.path), dict[Any, int]()
+    path, flying = tuple(sys.path), dict[Any, int]()
     try:
         if not ray.cluster_resources().get(resource):
             raise ValueError(f"no machine of the ray cluster offers a {resource}")
+        packed = ray.put(pickle.dumps(job))  # travels once, however large
         while True:
             there = int(ray.cluster_resources().get(resource, 0))  # changes with the cluster
             room = workers or max(1, 2 * there)

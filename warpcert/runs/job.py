@@ -1,30 +1,24 @@
-"""One image's certificate as a job that travels: plain settings here, the certifier wherever it is opened."""
+"""One picture's certificate as a job that travels: plain values here, the certifier wherever it is opened."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import final
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, final
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from warpcert import methods
+from warpcert import attacks, methods
 from warpcert.certificates import Certificate
-from warpcert.classifier.defence import Defence
-from warpcert.classifier.inner import GaussianInner
-from warpcert.classifier.voting import Logits
-from warpcert.errors.base import SupBound
-from warpcert.errors.calibration import Calibration
-from warpcert.errors.proved import Curve
+from warpcert.classifier import Classifier, Smoothed
 from warpcert.learn.foreign import open_model
-from warpcert.methods.run import Sampling
+from warpcert.methods.base import Method, Progress
 from warpcert.threat import Threat
 
-__all__ = ["METHODS", "Certifier", "Job", "device_of"]
-
-METHODS = ("base", "dist-x", "dist-d", "cover", "exact")
-Certifier = Callable[[Tensor, int], Certificate]  # (x, seed) → certificate
+__all__ = ["AttackPlan", "Certifier", "Held", "Job", "Named", "Outcome", "Task", "device_of", "seed_for"]
 
 
 def device_of(name: str) -> torch.device:
@@ -40,76 +34,150 @@ def device_of(name: str) -> torch.device:
     return device
 
 
+def seed_for(seed: int, index: int) -> int:
+    """The seed of one picture, a hash of the run's seed and its index: order and restarts do not matter."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{index}".encode()).digest()[:8], "big") >> 1
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One picture to certify."""
+
+    index: int
+    x: NDArray[Any]
+    label: int
+    seed: int
+
+
+Outcome = tuple[Certificate, dict[str, Any]]  # and what is kept beside it
+Certifier = Callable[[Task], Outcome]
+
+
+@final
+@dataclass(frozen=True)
+class Named:
+    """A classifier by the name of its model and its facts: it is loaded where it is needed."""
+
+    model: str  # what `open_model` takes
+    shape: tuple[int, ...]
+    facts: Mapping[str, Any]
+    fingerprint: str
+
+    def open(self, device: torch.device) -> Classifier:
+        """The classifier, loaded in this process; refuses another one than was described."""
+        opened = open_model(self.model, self.shape, device).classifier(self.facts)
+        if opened.fingerprint != self.fingerprint:
+            raise ValueError(
+                f"{self.model} has the fingerprint {opened.fingerprint[:12]}… here, but the run is about "
+                f"{self.fingerprint[:12]}…; every machine must hold the same model under the same name"
+            )
+        return opened
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A classifier that travels itself."""
+
+    classifier: Classifier
+
+    def open(self, device: torch.device) -> Classifier:
+        return self.classifier.to(device)
+
+
+@final
+@dataclass(frozen=True)
+class AttackPlan:
+    """How pictures are attacked before a method that is shown attacked ones."""
+
+    name: str = "worst-of-k"
+    k: int = 100
+
+    def __post_init__(self) -> None:
+        if self.name not in attacks.ATTACKS:
+            raise ValueError(f"attack {self.name!r} is not known; choose one of {', '.join(attacks.ATTACKS)}")
+
+
 @final
 @dataclass(frozen=True)
 class Job:
-    """Everything that decides the certificate of (x, seed), in values that can be pickled: model by name and
-    fingerprint, never the loaded one.
-    """
+    """Everything that decides the certificate of a task, in values that can be pickled."""
 
-    method: str
-    model: str  # what `open_model` takes
-    fingerprint: str
-    shape: tuple[int, ...]
-    device: str
-    defence: Defence
+    source: Named | Held
     threat: Threat
-    sampling: Sampling
-    half: bool = False  # the network in half precision
-    coarse: int = 1  # the step of the levels that it sees
-    nested: bool = False
-    sup: SupBound = Curve()  # of dist-x, as are the next two
-    betas: int = 500
-    guessed: bool = False
-    target: float = 0.5  # of cover, as is the next
-    rounded: bool = True
-    calibration: Calibration | None = None  # of dist-d
+    method: Method
+    device: str = "cpu"
+    attack: AttackPlan | None = None  # of methods that are shown attacked pictures
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method {self.method!r} is not known; choose one of {', '.join(METHODS)}")
-        if self.method == "dist-d" and self.calibration is None:
-            raise ValueError("dist-d needs --calibration FILE; write one with `warpcert bound`")
+        if self.attack is not None and not self.method.attacked:
+            raise ValueError(f"{self.method.name} certifies the original picture: leave the attack out")
 
     def open(self) -> Certifier:
-        """The certifier, with the model loaded in this process; refuses another model than the one described."""
-        opened = open_model(self.model, self.shape, device_of(self.device), self.half, self.coarse)
-        if opened.fingerprint != self.fingerprint:
-            raise ValueError(
-                f"the model {self.model} of a worker has the fingerprint {opened.fingerprint[:12]}…, but the run is "
-                f"about {self.fingerprint[:12]}…; every machine must hold the same model under the same name"
-            )
-        return self.certifier(opened.classifier)
+        """The certifier, with the classifier opened in this process."""
+        return self.certifier(self.source.open(device_of(self.device)))
 
-    def certifier(self, f: Logits) -> Certifier:
-        """The certifier around a classifier that is loaded already, on the job's device."""
-        inner = GaussianInner(f, self.defence.sigma_noise) if self.nested else None
-        defence, threat, model = self.defence, self.threat, self.fingerprint
-        calibration = self.calibration
+    def certifier(self, classifier: Classifier, progress: Progress | None = None) -> Certifier:
+        """The certifier around a classifier that is open already, on the job's device."""
+        if why := self.method.refuses(classifier, self.threat):
+            raise ValueError(why)
 
-        def certify(x: Tensor, seed: int) -> Certificate:
-            x, sampling = x.to(self.device), replace(self.sampling, seed=seed)
-            if self.method == "base":
-                return methods.base_spt(f, x, defence, threat, sampling, inner=inner, model=model)
-            if self.method == "dist-d" and calibration is not None:
-                return methods.dist_spt_d(f, x, calibration, sampling, inner=inner, model=model)
-            if self.method == "cover":
-                target, rounded = self.target, self.rounded
-                return methods.cover(f, x, defence, threat, sampling, target=target, rounded=rounded, model=model)
-            if self.method == "exact":
-                slack = 0.01 if self.half else 1e-4
-                return methods.exact(f, x, defence, threat, slack=slack, model=model)
-            return methods.dist_spt_x(
-                f,
-                x,
-                defence,
-                threat,
-                sampling,
-                sup=self.sup,
-                betas=self.betas,
-                guessed=self.guessed,
-                inner=inner,
-                model=model,
-            )
+        def certify(task: Task) -> Outcome:
+            x = torch.from_numpy(task.x).to(self.device)
+            if self.method.attacked:
+                return self._attacked(classifier, task, progress)
+            return methods.certify_with(
+                self.method, classifier, x, self.threat, seed=task.seed, progress=progress
+            ), {}
 
         return certify
+
+    def _attacked(self, classifier: Classifier, task: Task, progress: Progress | None) -> Outcome:
+        """Attacks the network behind P, then answers and certifies without a look at the original (the paper's §6.4)."""
+        plan, t = self.attack or AttackPlan(), self.threat.transform
+        x = torch.from_numpy(task.x).to(self.device)
+        source = torch.Generator().manual_seed(task.seed)
+        found = attacks.ATTACKS[plan.name](
+            lambda z: classifier.logits(classifier.preprocess(z)), x, task.label, self.threat, plan.k, source
+        )
+        made = methods.certify_with(
+            self.method, classifier, found.x_attacked, self.threat, seed=task.seed, progress=progress
+        )
+        more = {
+            "attack": {"gamma": [t.surface(g) for g in found.gamma], "unit": t.unit, "label": found.label},
+            "answer": self._answer(classifier, found.x_attacked, seed_for(task.seed, 1)),
+            "analysis_seconds": made.error.seconds,
+            "smoothing_seconds": made.seconds - made.error.seconds,
+        }
+        return made, more
+
+    def _answer(self, classifier: Classifier, x: torch.Tensor, seed: int) -> int:
+        """The deployed answer about the attacked picture."""
+        assert isinstance(classifier, Smoothed)  # methods that are shown attacked pictures refuse others
+        n = 100 if classifier.nested else 1000
+        generator = torch.Generator(device=x.device).manual_seed(seed)
+        return classifier.vote(x, n=n, generator=generator, batch=getattr(self.method, "batch", None)).label
+
+    def describe(self, classifier: Classifier, *, data: str, indices: range, seed: int) -> dict[str, Any]:
+        """Everything that decides the outcome of a run, as JSON types: the run folder's configuration."""
+        model = self.source.model if isinstance(self.source, Named) else ""
+        shape = {"shape": list(self.source.shape)} if isinstance(self.source, Named) else {}
+        about = {"name": classifier.name, "fingerprint": classifier.fingerprint, "facts": classifier.facts}
+        return {
+            "data": data,
+            "indices": [indices.start, indices.stop],
+            "model": model,
+            **shape,
+            "classifier": about,
+            "threat": self.threat.to_dict(),
+            "method": self.method.name,
+            "settings": self.method.to_dict(),
+            "device": torch.device(self.device).type,
+            "seed": seed,
+            **({"attack": asdict(self.attack or AttackPlan())} if self.method.attacked else {}),
+        }
+
+    def task(self, index: int, x: torch.Tensor, label: int, seed: int) -> Task:
+        values = x.detach().cpu().numpy()
+        return Task(index, np.ascontiguousarray(values), int(label), seed_for(seed, index))

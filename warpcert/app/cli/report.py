@@ -1,4 +1,4 @@
-"""The command `warpcert report`."""
+"""`warpcert report`: runs and paper results as one HTML page."""
 
 from __future__ import annotations
 
@@ -7,28 +7,24 @@ from pathlib import Path
 
 from rich.console import Console
 
-from warpcert.learn import data
-from warpcert.report.html import render
-from warpcert.report.results import find
+from warpcert.app.cli.options import DATA_VARIABLE, positive
 
-__all__ = ["add_report"]
+__all__ = ["add", "run"]
 
 
-def add_report(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declares the command and its options."""
-    p = verbs.add_parser("report", help="render runs and paper results as one HTML page that needs nothing else")
+def add(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "folders", type=Path, nargs="*", default=[Path("runs")], help="where results are looked for (default: runs)"
     )
     p.add_argument("--out", type=Path, default=Path("report.html"), help="the page to write (default: %(default)s)")
-    p.add_argument("--most", type=int, default=60, help="images shown of each run (default: %(default)s)")
-    p.add_argument("--data-root", type=Path, help=f"datasets of runs without pictures (default: ${data.ROOT_VARIABLE})")
-    p.set_defaults(run=report)
+    p.add_argument("--most", type=positive, default=60, help="pictures shown of each run (default: %(default)s)")
+    p.add_argument("--data-root", type=Path, help=f"datasets of runs without pictures (default: ${DATA_VARIABLE})")
 
 
-def report(args: argparse.Namespace, console: Console) -> int:
-    if args.most < 1:
-        raise ValueError(f"most must be at least 1; got {args.most}")
+def run(args: argparse.Namespace, console: Console) -> int:
+    from warpcert.report.html import render
+    from warpcert.report.results import find
+
     found = find(args.folders, args.data_root)
     page = render(found, args.most)
     args.out.parent.mkdir(parents=True, exist_ok=True)

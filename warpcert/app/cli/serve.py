@@ -13,13 +13,13 @@ from rich.console import Console
 
 from warpcert.app.cli.options import EMBEDDED, add_device
 
-__all__ = ["add_serve", "serve"]
+__all__ = ["add", "run"]
 
 TOKEN_VARIABLE = "WARPCERT_TOKEN"
 M_ARENA_MAX = -8  # of glibc's mallopt
 
 
-def add_serve(p: argparse.ArgumentParser) -> None:
+def add(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "model", nargs="?", default=EMBEDDED, help="a name, a .safetensors file, or a folder with weights and perhaps "
         "calibration.json (default: %(default)s)"
@@ -40,10 +40,9 @@ def add_serve(p: argparse.ArgumentParser) -> None:
         "--token-file", type=Path, help=f"file with a bearer token that clients must send (or set {TOKEN_VARIABLE})"
     )
     add_device(p)
-    p.set_defaults(run=serve)
 
 
-def serve(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console) -> int:
     """Loads the defence once and answers until interrupted; then what was accepted is finished."""
     try:
         import uvicorn

@@ -1,0 +1,151 @@
+"""What the words mean: arguments in surface units become a dataset, a classifier, a threat and a method."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from warpcert import methods, transforms
+from warpcert.app.cli.options import SETTINGS
+from warpcert.classifier import Classifier
+from warpcert.errors.calibration import Calibration
+from warpcert.learn import data
+from warpcert.learn.foreign import Opened, absolute, open_model
+from warpcert.methods import Method
+from warpcert.runs.job import Named, device_of
+from warpcert.threat import Threat
+
+__all__ = ["Case", "classifier_of", "method_of", "open_case", "settings_of", "threat_of"]
+
+
+@final
+@dataclass(frozen=True)
+class Case:
+    """What is examined: pictures of a dataset, a classifier, and the threat against it."""
+
+    dataset: data.Dataset
+    indices: range
+    source: Named
+    classifier: Classifier
+    threat: Threat
+    device: torch.device
+
+    def image(self, index: int) -> Tensor:
+        return self.dataset.image(index).to(self.device)
+
+    @property
+    def labels(self) -> list[int]:
+        return [int(v) for v in self.dataset.labels]
+
+    def class_name(self, label: int) -> str:
+        """What data or classifier call a class."""
+        for names in (self.dataset.classes, self.classifier.classes):
+            if label < len(names):
+                return names[label]
+        return f"class {label}"
+
+
+def open_case(args: argparse.Namespace) -> Case:
+    """Loads and checks everything that the arguments name; a ValueError says what does not fit."""
+    device = device_of(args.device)
+    dataset = data.load(args.data, args.split, args.data_root)
+    dataset = dataset.shuffled() if args.shuffled else dataset
+    indices = range(args.start, args.start + args.count)
+    if indices.stop > len(dataset):
+        raise ValueError(
+            f"{args.data} has {len(dataset)} pictures: {args.count} from number {args.start} are not there; "
+            "choose a smaller --count or --start"
+        )
+    classifier, classes = classifier_of(args, dataset.shape, device)
+    if classes < len(dataset.classes):
+        raise ValueError(f"the model knows {classes} classes, but {args.data} has {len(dataset.classes)}")
+    source = Named(absolute(args.model), dataset.shape, classifier.facts, classifier.fingerprint)
+    return Case(dataset, indices, source, classifier, threat_of(args, classifier), device)
+
+
+def classifier_of(
+    args: argparse.Namespace, shape: tuple[int, ...] | None, device: torch.device
+) -> tuple[Classifier, int]:
+    """The classifier that the arguments describe, and how many classes it knows."""
+    opened = open_model(args.model, shape, device)
+    return opened.classifier(_changed(args, opened)), opened.classes
+
+
+def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
+    """The facts of the classifier, with what the arguments override."""
+    facts = dict(opened.facts)
+    precision = "half" if args.half else facts["precision"]
+    slack = {} if args.half and facts["precision"] != "half" else {"slack": facts["slack"]}
+    if args.levels is not None and args.levels > 1:
+        return {"kind": "levels", "step": args.levels, "precision": precision, **slack}
+    smoothing = [args.noise, args.sigma, args.nested, args.interpolation, args.vignette, args.margin, args.blur]
+    if all(v is None for v in smoothing) and args.levels is None:
+        return facts | {"precision": precision} | ({} if slack else {"slack": None})
+    common = {"precision": precision, **slack, "preprocess": asdict(_preprocess(args, facts))}
+    common["lipschitz"] = facts.get("lipschitz")
+    noise, over = facts.get("noise", 0.0) if args.noise is None else args.noise, dict(facts.get("over") or {})
+    if args.sigma is not None:
+        name = args.transform or next(iter(over), None) or (opened.about.threat or _no_transform()).transform.name
+        over = {name: args.sigma} if any(args.sigma) else {}
+    if not noise and not over:
+        return {"kind": "plain", **common}
+    turned = args.interpolation or facts.get("interpolation", "bicubic")
+    nested = facts.get("nested", False) if args.nested is None else args.nested
+    return {"kind": "smoothed", "noise": noise, "over": over, "interpolation": turned, "nested": nested, **common}
+
+
+def _no_transform() -> Threat:
+    raise ValueError("say which transformation is smoothed over with --transform")
+
+
+def _preprocess(args: argparse.Namespace, facts: dict[str, Any]) -> transforms.Preprocess:
+    old = transforms.Preprocess(**facts.get("preprocess", {}))
+    changes: dict[str, Any] = {"vignette": args.vignette, "margin": args.margin}
+    if args.blur is not None:
+        if args.blur[1] != int(args.blur[1]):
+            raise ValueError(f"the blur's size must be a whole number of pixels; got {args.blur[1]}")
+        changes |= {"blur_sigma": args.blur[0], "blur_size": int(args.blur[1])}
+    return replace(old, **{k: v for k, v in changes.items() if v is not None})
+
+
+def threat_of(args: argparse.Namespace, classifier: Classifier) -> Threat:
+    """The classifier's own threat, with what the arguments override."""
+    own = classifier.threat
+    name = args.transform or (own.transform.name if own else None)
+    if name is None:
+        raise ValueError("say what the classifier should survive: --transform and --gamma")
+    transform = transforms.get(name)
+    if args.gamma is not None:
+        box = transform.box(*args.gamma)
+    elif own is not None and own.transform == transform:
+        box = own.box
+    else:
+        raise ValueError(f"say the range of {transform.name} with --gamma: this model carries none")
+    arithmetic = {
+        "interpolation": args.attacker or (own.interpolation if own else "bilinear"),
+        "quantized": (own.quantized if own else True) if args.unrounded is None else not args.unrounded,
+        "tolerance": args.tolerance if args.tolerance is not None else own.tolerance if own else None,
+    }
+    return Threat(transform, box, **arithmetic)
+
+
+def settings_of(args: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any]:
+    """Those of the settings that were given, of the ones that a method has."""
+    given = {name: value for name in SETTINGS if (value := getattr(args, name, None)) is not None}
+    if "calibration" in given:
+        given["calibration"] = Calibration.read(Path(given["calibration"]))
+    if unknown := sorted(set(given) - set(names)):
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in unknown)
+        raise ValueError(f"the method does not use {flags}; leave it out")
+    return given
+
+
+def method_of(args: argparse.Namespace, classifier: Classifier) -> Method:
+    """The method that the arguments choose, by default the classifier's own."""
+    name = args.method or classifier.method
+    return methods.chosen(classifier, name, **settings_of(args, methods.get(name).settings()))

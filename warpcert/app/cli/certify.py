@@ -1,0 +1,164 @@
+"""`warpcert certify`: a run over a dataset, or one picture."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from warpcert.app.cli.options import (
+    ATTACKS,
+    METHODS,
+    add_classifier,
+    add_data,
+    add_settings,
+    add_threat,
+    natural,
+    positive,
+)
+
+if TYPE_CHECKING:
+    from warpcert.app.cli.case import Case
+    from warpcert.runs.engine import Engine
+    from warpcert.runs.job import Job
+    from warpcert.runs.progress import Watch
+
+__all__ = ["add", "run"]
+
+
+def add(p: argparse.ArgumentParser) -> None:
+    p.add_argument("pictures", type=Path, nargs="*", help="picture files; none: pictures of --data")
+    p.add_argument("--method", choices=METHODS, help="default: the model's own")
+    p.add_argument("--out", type=Path, default=Path("runs/certify"), help="run folder, resumed (default: %(default)s)")
+    p.add_argument("--seed", type=natural, default=0, help="default: %(default)s")
+    p.add_argument("--json", action="store_true", help="print the summary as JSON")
+    p.add_argument("--fail-under", type=float, metavar="SHARE", help="exit with 1 below that certified accuracy")
+    add_data(p)
+    add_classifier(p)
+    add_threat(p)
+    add_settings(p)
+    g = p.add_argument_group("attack (methods that are shown attacked pictures)")
+    g.add_argument("--attack", choices=ATTACKS, help="how pictures are attacked first (default: worst-of-k)")
+    g.add_argument("--k", type=positive, help="candidates of the attack (default: 100)")
+    g = p.add_argument_group("engine (the certificates are the same with every one)")
+    g.add_argument("--engine", choices=("local", "ray"), default="local", help="default: %(default)s")
+    g.add_argument(
+        "--workers", type=positive, help="pictures at a time (default: local 1, ray as many as the cluster holds)"
+    )
+    g.add_argument("--address", help="of the ray cluster (default: the one of this machine, or a new one)")
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    from warpcert.app.cli import summaries
+    from warpcert.app.cli.case import open_case
+    from warpcert.runs import album
+    from warpcert.runs.progress import Watch
+    from warpcert.runs.run import Run
+
+    if args.pictures:
+        return _pictures(args, console)
+    if args.address is not None and args.engine != "ray":
+        raise ValueError("--address belongs to --engine ray")
+    if args.fail_under is not None and not 0 <= args.fail_under <= 1:
+        raise ValueError(f"--fail-under is a share from 0 to 1; got {args.fail_under:g}")
+    case = open_case(args)
+    job = _job(args, case)
+    with Watch(console) as watch:
+        _certify(args, case, job, watch)
+    made = Run(args.out)
+    album.keep(args.out, case.dataset, [row.index for row in made.rows], _attacked(case, args.out))
+    summaries.draw(made, case.dataset)
+    summaries.show(made, args.json)
+    whole = made.summary.rows[-1][1]
+    if args.fail_under is not None and whole < args.fail_under:
+        console.print(f"certified accuracy {whole:.3f} is below {args.fail_under:g}", style="red")
+        return 1
+    return 0
+
+
+def _job(args: argparse.Namespace, case: Case) -> Job:
+    from warpcert.app.cli.case import method_of
+    from warpcert.runs.job import AttackPlan, Job
+
+    method = method_of(args, case.classifier)
+    given = {k: v for k, v in {"name": args.attack, "k": args.k}.items() if v is not None}
+    plan = AttackPlan(**given) if given or method.attacked else None
+    return Job(case.source, case.threat, method, str(case.device), plan)
+
+
+def _certify(args: argparse.Namespace, case: Case, job: Job, watch: Watch) -> None:
+    from warpcert.runs.run import tasks_of
+    from warpcert.runs.runner import run as certified
+    from warpcert.runs.store import Store
+
+    config = job.describe(case.classifier, data=case.dataset.name, indices=case.indices, seed=args.seed)
+    config |= {"order": "shuffled"} if args.shuffled else {}
+    engine = _engine(args, case, job, watch)
+    with Store(args.out, config) as store:
+        name, count = job.method.name, len(case.indices)
+        right = sum(r["certificate"]["label"] == r["true_label"] for r in store.records)
+        watch.show(name, len(store.done.intersection(case.indices)), count, f"{right} right")
+        for record in certified(store, tasks_of(job, case.dataset, case.indices, args.seed), engine):
+            right += record["certificate"]["label"] == record["true_label"]
+            watch.show(name, len(store.done.intersection(case.indices)), count, f"{right} right")
+
+
+def _engine(args: argparse.Namespace, case: Case, job: Job, watch: Watch) -> Engine:
+    from warpcert.runs.engine import here, on_ray, processes
+
+    if args.engine == "ray":
+        return on_ray(job.open, args.workers, args.address, gpu=case.device.type == "cuda")
+    if (args.workers or 1) > 1:
+        return processes(job.open, args.workers)
+    return here(job.certifier(case.classifier, lambda done, of: watch.show("  this picture", done, of)))
+
+
+def _attacked(case: Case, folder: Path) -> Any:
+    """What was certified in place of the originals, if pictures were attacked: made again from the recorded γ."""
+    import torch
+
+    from warpcert.runs.store import read_records
+
+    t = case.threat.transform
+    gammas = {r["index"]: r["attack"]["gamma"] for r in read_records(folder) if "attack" in r}
+    if not gammas:
+        return None
+
+    def picture(index: int) -> torch.Tensor:
+        gamma = torch.tensor([[t.internal(g) for g in gammas[index]]], dtype=torch.float64)
+        return case.threat.attacked(case.dataset.image(index), gamma)[0]
+
+    return picture
+
+
+def _pictures(args: argparse.Namespace, console: Console) -> int:
+    """Certifies picture files one by one and prints what is proved about each."""
+    import torch
+
+    from warpcert import methods
+    from warpcert.app.cli.case import classifier_of, method_of, threat_of
+    from warpcert.app.pictures import read_picture
+    from warpcert.runs.job import device_of, seed_for
+    from warpcert.runs.progress import Watch
+
+    device = device_of(args.device)
+    shape = None if _knows_its_shape(args.model) else tuple(read_picture(args.pictures[0]).shape)
+    classifier, _ = classifier_of(args, shape, device)
+    threat, method = threat_of(args, classifier), method_of(args, classifier)
+    taken = getattr(getattr(classifier.network, "config", None), "shape", shape)
+    for place, path in enumerate(args.pictures):
+        x: torch.Tensor = read_picture(path, taken).to(device)
+        with Watch(console) as watch:
+            made = methods.certify_with(
+                method, classifier, x, threat, seed=seed_for(args.seed, place),
+                progress=lambda done, of: watch.show(method.name, done, of),
+            )  # fmt: skip
+        print(json.dumps({"picture": str(path)} | made.to_dict()) if args.json else f"{path}: {made}")
+    return 0
+
+
+def _knows_its_shape(model: str) -> bool:
+    return ":" not in model and Path(model).suffix not in (".onnx", ".pt", ".pt2")

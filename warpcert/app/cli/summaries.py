@@ -1,0 +1,82 @@
+"""What a run says, on the terminal and as pictures in its folder."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from warpcert.certificates import Kind
+from warpcert.learn.data import Dataset
+from warpcert.runs import summary
+from warpcert.runs.run import Run
+from warpcert.runs.store import read_records
+
+__all__ = ["draw", "of_attacked", "show"]
+
+
+def draw(run: Run, dataset: Dataset) -> None:
+    """accuracy.png, gallery.png and, where an error was bounded, error.png."""
+    rows = run.rows
+    summary.plot_accuracy(rows, run.folder / "accuracy.png")
+    summary.plot_gallery(rows, dataset.image, run.folder / "gallery.png")
+    if rows[0].certificate.bounded:
+        summary.plot_error(dataset.image(rows[0].index), rows[0].certificate, run.folder / "error.png")
+
+
+def show(run: Run, as_json: bool) -> None:
+    """The table of a run on stdout, or the same as JSON."""
+    records = list(read_records(run.folder))
+    attacked = of_attacked(records) if "attack" in records[0] else {}
+    if as_json:
+        print(json.dumps(run.summary.to_dict() | attacked | {"folder": str(run.folder)}))
+        return
+    out = Console(highlight=False)
+    found, first = run.summary, run.rows[0]
+    table = Table(
+        "certified range", "certified accuracy", "95 % interval", title=f"{found.count} pictures, kind: {found.kind}"
+    )
+    for text, share, low, high in found.rows:
+        table.add_row(text, f"{share:.3f}", f"{low:.3f} … {high:.3f}")
+    out.print(table)
+    if found.kind is Kind.HEURISTIC:
+        out.print(
+            "HEURISTIC: the interpolation error was sampled or dropped, not bounded; these ranges are not proved."
+        )
+    if first.certificate.share:
+        share = first.certificate.share.share
+        out.print(f"DISTRIBUTIONAL: only for the share ≥ {share:.4f} of pictures that the calibration vouches for.")
+    for line in _attack_lines(attacked):
+        out.print(line)
+    error = "" if found.median_E is None else f"median E {found.median_E:.4f}, "
+    out.print(f"{error}{found.seconds:.2f} s and {found.passes:.0f} passes per picture")
+    out.print(f"picture {first.index}: {first.certificate}", soft_wrap=True)
+    out.print(f"certificates and pictures are in {run.folder}", soft_wrap=True)
+
+
+def of_attacked(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Shares and times of a run on attacked pictures."""
+    made = [r["certificate"] for r in records]
+    known = [c["excluded"] for c in made if c.get("excluded") is not None]
+    return {
+        "answered_correctly_without_votes": statistics.fmean(r["attack"]["label"] == r["true_label"] for r in records),
+        "answered_correctly": statistics.fmean(r["answer"] == r["true_label"] for r in records),
+        "ruled_out": statistics.fmean(known) if known else None,
+        "analysis_seconds": statistics.fmean(r["analysis_seconds"] for r in records),
+        "smoothing_seconds": statistics.fmean(r["smoothing_seconds"] for r in records),
+    }
+
+
+def _attack_lines(found: dict[str, Any]) -> list[str]:
+    if not found:
+        return []
+    out = "" if found["ruled_out"] is None else f"; {found['ruled_out']:.1%} of the range ruled out on average"
+    return [
+        f"attacked pictures: {found['answered_correctly']:.3f} answered correctly "
+        f"({found['answered_correctly_without_votes']:.3f} by the network alone){out}",
+        f"{found['analysis_seconds']:.2f} s of analysis and {found['smoothing_seconds']:.2f} s of votes per picture",
+    ]

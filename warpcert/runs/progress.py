@@ -1,0 +1,51 @@
+"""How far a run is: bars on a terminal, a line a minute in a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+__all__ = ["Watch"]
+
+MINUTE = 60.0
+
+
+@final
+class Watch:
+    """Bars by their names, shown while it is open. Where there is no terminal, a line a minute tells the same."""
+
+    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+        self._clock, self._said, self._tasks = clock, clock(), dict[str, Any]()
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+
+    def show(self, name: str, done: int, total: int, note: str = "") -> None:
+        """`done` of `total` of the bar of that name, which is made when it is first named."""
+        if name not in self._tasks:
+            self._tasks[name] = self._bars.add_task(name, total=total, completed=done, note=note)
+        self._bars.update(self._tasks[name], completed=done, total=total, note=note)
+        if not self._console.is_terminal and self._clock() - self._said >= MINUTE:
+            self._said = self._clock()
+            self._console.print(f"{name}: {done} of {total} {note}".rstrip(), markup=False, soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bars.stop()
