@@ -32,8 +32,9 @@ from warpcert.transforms import Preprocess, Transform
 if TYPE_CHECKING:
     from warpcert.certificates import Certificate
 
-__all__ = ["SLACK", "About", "Classifier", "prepared"]
+__all__ = ["OWN", "SLACK", "About", "Classifier", "prepared"]
 
+OWN = "proved from the weights"  # a Lipschitz constant, as a fact: its last digits depend on the machine
 SLACK = {"float32": 1e-4, "half": 1e-2}  # relative to the largest logit: allows for rounding between batch sizes
 
 
@@ -87,6 +88,12 @@ class Classifier(nn.Module, ABC):
     @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Everything that decides its answers, besides the network, as JSON types: `configured` takes it."""
+
+    @property
+    def stated_lipschitz(self) -> float | str | None:
+        """Its Lipschitz constant as a fact: OWN if the network proves it from its weights."""
+        proved = getattr(self.network, "lipschitz", None)
+        return OWN if proved is not None and proved == self.lipschitz else self.lipschitz
 
     @abstractmethod
     def defence(self, transform: Transform) -> Defence:

@@ -60,7 +60,7 @@ class Plain(Classifier):
         return {
             "kind": self.kind,
             "preprocess": prepared(self.preprocess),
-            "lipschitz": self.lipschitz,
+            "lipschitz": self.stated_lipschitz,
             "precision": self.precision,
             "slack": self.slack,
         }

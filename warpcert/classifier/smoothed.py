@@ -77,7 +77,7 @@ class Smoothed(Classifier):
             "preprocess": prepared(self.preprocess),
             "interpolation": self.interpolation,
             "nested": self.nested,
-            "lipschitz": self.lipschitz,
+            "lipschitz": self.stated_lipschitz,
             "precision": self.precision,
             "slack": self.slack,
         }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from warpcert.classifier.base import About, Classifier
+from warpcert.classifier.base import OWN, About, Classifier
 from warpcert.classifier.levels import Levels
 from warpcert.classifier.plain import Plain
 from warpcert.classifier.smoothed import Smoothed
@@ -37,8 +37,10 @@ def configured(network: Logits, facts: Mapping[str, Any], about: About | None = 
         raise ValueError(f"a classifier is {', '.join(KINDS)}; got {kind!r}: was it written by a later version?")
     if "preprocess" in given:
         given["preprocess"] = Preprocess(**given["preprocess"])
-    if isinstance(network, LipschitzNet) and "lipschitz" in given:
+    if isinstance(network, LipschitzNet) and given.get("lipschitz") is not None:
         given["lipschitz"] = network.lipschitz
+    elif given.get("lipschitz") == OWN:
+        raise ValueError("this network proves no Lipschitz constant of its own: state one")
     try:
         return KINDS[kind](network, **given, about=about)
     except TypeError as error:

@@ -10,6 +10,7 @@ from typing import Any, final
 
 from warpcert import transforms
 from warpcert.classifier import About, Classifier
+from warpcert.classifier.base import OWN
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.levels import check_step
 from warpcert.classifier.storage import configured
@@ -63,6 +64,8 @@ class Recipe:
     step: int = 0  # of the levels that it is deployed behind (0: `levels`)
     turned_by: str = "none"  # the kernel that it is deployed with (none: `interpolation`)
     precision: str = "float32"  # or half
+    withstands: tuple[float, ...] = ()  # Γ of its threat (none: `gamma`)
+    pixels: str = "none"  # what its attacker hands over: rounded or unrounded (none: as in training)
     method: str = "none"  # its own way to be certified (none: the usual one of its kind)
     settings: dict[str, Any] = field(default_factory=dict)  # of that method
     # augmentation
@@ -118,9 +121,11 @@ class Recipe:
             raise ValueError(f"a run needs epochs > 0 or steps > 0; got {self.epochs} and {self.steps}")
         if self.consistency and self.draws < 2:
             raise ValueError("consistency compares draws: set draws to 2 or more, or consistency to 0")
+        if self.pixels not in ("none", "rounded", "unrounded"):
+            raise ValueError(f"pixels are rounded, unrounded or, as in training, none; got {self.pixels!r}")
         for step in filter(None, (self.levels, self.step)):
             check_step(step)
-        self.defence(), self.box(), self.facts()
+        self.defence(), self.box(), self.threat(), self.facts()
 
     @classmethod
     def read(cls, path: Path | str) -> Recipe:
@@ -180,8 +185,10 @@ class Recipe:
         )
 
     def threat(self) -> Threat:
-        """What the model is trained against."""
-        return Threat(transforms.get(self.transform), self.box(), self.attacker, self.rounded)
+        """What the model shall withstand when it is deployed."""
+        transform = transforms.get(self.transform)
+        rounded = self.rounded if self.pixels == "none" else self.pixels == "rounded"
+        return Threat(transform, transform.box(*(self.withstands or self.gamma)), self.attacker, rounded)
 
     def facts(self) -> dict[str, Any]:
         """How the network is deployed: behind levels, smoothed, or plain."""
@@ -190,7 +197,7 @@ class Recipe:
             return {"kind": "levels", "step": step, **common}
         common["preprocess"] = asdict(self.defence().preprocess)
         if not any(self.sigma) and (not self.noise or self.family == "lipschitz"):
-            return {"kind": "plain", "lipschitz": None, **common}
+            return {"kind": "plain", "lipschitz": OWN if self.family == "lipschitz" else None, **common}
         over = {self.transform: list(self.sigma)} if any(self.sigma) else {}
         turned = self.interpolation if self.turned_by == "none" else self.turned_by
         return {"kind": "smoothed", "noise": self.noise, "over": over, "interpolation": turned, **common}
