@@ -4,19 +4,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench soundness wheel clean
+.PHONY: demo test test-all lint docs bench soundness wheel clean
 
 demo: $(READY)
-	$(BIN)/warpcert certify --method cover --count 20 --out runs/demo
+	$(BIN)/warpcert certify --count 20 --out runs/demo
 	$(BIN)/warpcert report runs/demo --out runs/demo/report.html
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
+
+test-all: lint
+	$(BIN)/python -m pytest -n 2 -m 'slow or not slow'
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
 
 soundness: $(READY)
 	$(BIN)/python -m benchmarks.soundness
@@ -37,4 +43,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs dist
+	rm -rf $(VENV) runs dist site

@@ -8,16 +8,14 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch import Tensor
-
 from warpcert.certificates import Certificate
-from warpcert.runs.job import Certifier
+from warpcert.runs.job import Certifier, Outcome, Task
 
 
 @dataclass(frozen=True)
 class Fragile:
-    """Its certifier notes each image and who started its process, waits until there are so many `machines`, and dies at
-    image `weak`, the first `deaths` times.
+    """Its certifier notes each picture and who started its process, waits until there are so many `machines`, and dies at
+    picture `weak`, the first `deaths` times.
     """
 
     certificate: Certificate
@@ -30,7 +28,8 @@ class Fragile:
     def __call__(self) -> Certifier:
         return self.certify
 
-    def certify(self, x: Tensor, seed: int) -> Certificate:
+    def certify(self, task: Task) -> Outcome:
+        seed = task.seed
         with self.log.open("a") as file:
             file.write(f"{seed} {os.getppid()}\n")
         time.sleep(self.seconds)
@@ -39,7 +38,7 @@ class Fragile:
             time.sleep(0.05)
         if seed == self.weak and seen(self.log).count(seed) <= self.deaths:
             os.kill(os.getpid(), signal.SIGKILL)
-        return replace(self.certificate, seed=seed)
+        return replace(self.certificate, seed=seed), {}
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Refusing:
 
 
 def seen(log: Path) -> list[int]:
-    """The images that were begun, in order."""
+    """The pictures that were begun, in order."""
     return [int(line.split()[0]) for line in log.read_text().splitlines()]
 
 

@@ -15,15 +15,47 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from warpcert.app.cli import build_parser, main
-from warpcert.learn import data
-from warpcert.runs.store import read_records
+from warpcert import attacks, methods, transforms
+from warpcert.app.cli import build_parser, main, options
+from warpcert.app.cli.main import COMMANDS
+from warpcert.app.cli.paper import FILES
+from warpcert.errors import proved
+from warpcert.learn import data, zoo
+from warpcert.originals.named import INVERSES
+from warpcert.paper import desk
+from warpcert.runs.store import read_config, read_records
 
-FAST = ["--n", "300", "--betas", "40", "--windows", "1", "--count", "3", "--bound", "sampled"]
+MODEL = ["--model", "mnist-rotation"]  # smoothed over rotations and noise
+FAST = [*MODEL, "--n", "300", "--windows", "1", "--count", "3"]
+SAMPLED = ["--betas", "40", "--bound", "sampled"]
+
+
+def test_the_words_are_those_of_the_registries() -> None:
+    """They are written out in options.py, so that a typo is answered before torch is loaded."""
+    assert set(options.METHODS) == set(methods.METHODS)
+    assert set(options.TRANSFORMS) == set(transforms.TRANSFORMS)
+    assert set(options.ATTACKS) == set(attacks.ATTACKS) and set(options.INVERSES) == set(INVERSES)
+    assert options.BOUNDS == proved.BOUNDS and options.DATASETS == data.NAMES
+    assert (options.EMBEDDED, options.DATA_VARIABLE) == (zoo.EMBEDDED, data.ROOT_VARIABLE)
+    assert set(FILES) == set(desk.FILES)
+    known = {name for kind in methods.METHODS.values() for name in kind.settings()}
+    assert set(options.SETTINGS) == known - {"seed"}, "every setting of a method is a flag; a run has its own seed"
+
+
+@pytest.mark.parametrize("words", [["--version"], ["certfy"], ["certify", "--metod", "exact"], ["--help"]])
+def test_it_answers_without_loading_torch(words: list[str]) -> None:
+    code = (
+        "import sys; from warpcert.app.cli import main\n"
+        f"try:\n    main({words!r})\nexcept SystemExit:\n    pass\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
 def certify(folder: Path, *more: str) -> int:
-    return main(["certify", *FAST, "--out", str(folder), *more])
+    method = more[more.index("--method") + 1] if "--method" in more else "dist-x"
+    bound = SAMPLED if method == "dist-x" else []
+    return main(["certify", "--method", method, *FAST, *bound, "--out", str(folder), *more])
 
 
 def test_certify_writes_table_pictures_and_checkable_records(
@@ -65,7 +97,7 @@ def test_methods_and_forms(tmp_path: Path, method: str, extra: list[str]) -> Non
 
 def test_killed_and_started_again_it_goes_on(tmp_path: Path) -> None:
     """kill -9 in the middle, twice; then the same records as an undisturbed run, no image twice and none lost."""
-    args = ["certify", *FAST, "--count", "12"]
+    args = ["certify", *FAST, *SAMPLED, "--count", "12"]
     command = [sys.executable, "-m", "warpcert", *args, "--out", str(tmp_path / "killed")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     for wanted in (1, 4):
@@ -90,7 +122,7 @@ def test_killed_and_started_again_it_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_default_bound_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["--n", "300", "--betas", "20", "--windows", "1", "--count", "1", "--gamma", "5"]
+    few = [*MODEL, "--n", "300", "--betas", "20", "--windows", "1", "--count", "1", "--gamma", "5"]
     assert main(["certify", *few, "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "with confidence" in out and "HEURISTIC" not in out
@@ -99,75 +131,100 @@ def test_the_default_bound_is_proved(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_cover_and_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--count", "2", "--gamma", "3"]
-    assert main(["certify", "--method", "cover", *few, "--out", str(tmp_path / "cover")]) == 0
+    noisy = [*MODEL, "--sigma", "0", "--noise", "0.15"]  # noise alone: another classifier of the same network
+    assert main(["certify", "--method", "cover", *noisy, *few, "--out", str(tmp_path / "cover")]) == 0
     assert "with confidence" in capsys.readouterr().out
-    assert main(["certify", "--method", "exact", *few, "--out", str(tmp_path / "exact")]) == 0
+    assert main(["certify", *few, "--out", str(tmp_path / "exact")]) == 0
     assert "proved" in capsys.readouterr().out
     for name in ("cover", "exact"):
         assert main(["check", str(tmp_path / name)]) == 0
         assert any(r["certificate"]["label"] == r["true_label"] for r in read_records(tmp_path / name))
-    assert main(["certify", "--method", "cover", *few, "--n", "3", "--out", str(tmp_path / "few")]) == 2
+    assert main(["certify", "--method", "cover", *noisy, *few, "--n", "3", "--out", str(tmp_path / "few")]) == 2
     assert "too small ever" in capsys.readouterr().err
-    assert main(["certify", "--method", "exact", "--unrounded", *few, "--out", str(tmp_path / "no")]) == 2
-    assert "8-bit" in capsys.readouterr().err
-    bare = ["--vignette", "none", "--margin", "0", "--blur", "0", "1"]
-    coarse = ["--unrounded", "--coarse", "32", "--half", *bare, *few, "--out", str(tmp_path / "coarse")]
-    assert main(["certify", "--method", "exact", *coarse]) == 0
-    assert "proved" in capsys.readouterr().out and main(["check", str(tmp_path / "coarse")]) == 0
-    assert all(r["certificate"]["model"].endswith("-half-coarse32") for r in read_records(tmp_path / "coarse"))
+    plain = ["--levels", "1", "--unrounded"]
+    assert main(["certify", "--method", "exact", *plain, *few, "--out", str(tmp_path / "no")]) == 2
+    assert "levels" in capsys.readouterr().err
+    assert main(["certify", "--method", "cover", *MODEL, *few, "--out", str(tmp_path / "other")]) == 2
+    assert "smooths over rotation too" in capsys.readouterr().err
+    assert main(["certify", "--half", "--levels", "64", *few, "--out", str(tmp_path / "half")]) == 0
+    assert "proved" in capsys.readouterr().out and main(["check", str(tmp_path / "half")]) == 0
+    facts = read_config(tmp_path / "half")["classifier"]["facts"]
+    assert (facts["kind"], facts["step"], facts["precision"], facts["slack"]) == ("levels", 64, "half", 0.01)
+
+
+def test_what_a_run_certified_is_what_predict_deploys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["certify", "--levels", "64", "--count", "1", "--gamma", "1", "--out", str(tmp_path)]) == 0
+    (record,) = read_records(tmp_path)
+    capsys.readouterr()
+    assert main(["predict", "--from", str(tmp_path), "--count", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["label"] == record["certificate"]["label"]
+    config = read_config(tmp_path)
+    config["classifier"]["facts"]["step"] = 32
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert main(["predict", "--from", str(tmp_path), "--count", "1"]) == 2
+    assert "not the classifier that was certified" in capsys.readouterr().err
+
+
+def test_one_picture_and_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digits = data.load("mnist500")
+    Image.fromarray(digits.images[0, 0].numpy()).save(tmp_path / "digit.png")
+    assert main(["certify", str(tmp_path / "digit.png"), "--gamma", "2"]) == 0
+    assert "digit.png: Proved:" in capsys.readouterr().out
+    few = ["certify", "--count", "2", "--gamma", "1", "--out", str(tmp_path / "run")]
+    assert main([*few, "--fail-under", "0"]) == 0
+    assert main([*few, "--fail-under", "1.5"]) == 2
+    wrong = ["--data", str(_mislabelled(tmp_path)), "--out", str(tmp_path / "wrong"), "--fail-under", "0.9"]
+    assert main([*few, *wrong]) == 1
+    assert "below 0.9" in capsys.readouterr().err
+
+
+def _mislabelled(folder: Path) -> Path:
+    import numpy as np
+
+    digits = data.load("mnist500").part(0, 2)
+    y = (digits.labels.numpy() + 1) % 10
+    np.savez(folder / "wrong.npz", x_test=digits.images[:, 0].numpy(), y_test=y, x_train=digits.images[:, 0].numpy(), y_train=y)
+    return folder / "wrong.npz"
 
 
 def test_bounds_say_what_they_are_proved_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    few = [
-        "certify",
-        "--n",
-        "300",
-        "--betas",
-        "12",
-        "--windows",
-        "1",
-        "--count",
-        "1",
-        "--gamma",
-        "0.5",
-        "--alpha",
-        "0.2",
-    ]
+    few = ["certify", *MODEL, *"--n 300 --betas 12 --windows 1 --count 1 --gamma 0.5 --alpha 0.2".split()]
     bilinear = ["--bound", "interval", "--interpolation", "bilinear", "--time-limit", "5"]
     assert main([*few, *bilinear, "--out", str(tmp_path / "a")]) == 0
     assert main([*few, "--bound", "interval", "--out", str(tmp_path / "b")]) == 2
-    assert "--bound curve" in capsys.readouterr().err
+    assert "bound curve" in capsys.readouterr().err
     assert main([*few, "--attacker", "nearest", "--out", str(tmp_path / "c")]) == 2
     assert "nearest" in capsys.readouterr().err
 
 
 def test_calibrate_certify_and_predict_online(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """dist-d end to end with the sampled error (heuristic), and the refusal of another configuration."""
-    file, more = tmp_path / "calibration.json", ["--gamma", "5", "--bound", "sampled"]
+    file, more = tmp_path / "calibration.json", [*MODEL, "--gamma", "5", "--bound", "sampled"]
     few = ["--start", "5", "--estimate", "3", "--count", "40", "--rho", "0.05", "--alpha", "0.05"]
     assert main(["bound", *more, *few, "--out", str(file)]) == 0
     assert "q_E ≥" in capsys.readouterr().out
-    one = ["--count", "1", "--gamma", "5", "--calibration", str(file)]
-    assert (
-        main(["certify", "--method", "dist-d", "--n", "300", "--windows", "1", *one, "--out", str(tmp_path / "d")]) == 0
-    )
+    one = ["--count", "1", "--gamma", "5", "--calibration", str(file), *MODEL]
+    few = ["--method", "dist-d", "--n", "300", "--windows", "1"]
+    assert main(["certify", *few, *one, "--out", str(tmp_path / "d")]) == 0
     assert main(["check", str(tmp_path / "d")]) == 0
     assert main(["predict", *one, "--n", "2000", "--alpha", "0.01"]) == 0
     assert "original is answered" in capsys.readouterr().out
     assert main(["predict", *one[:3], "6", *one[4:]]) == 2
     assert "does not fit" in capsys.readouterr().err
-    assert main(["certify", "--method", "dist-d", "--count", "1", "--out", str(tmp_path / "e")]) == 2
-    assert "--calibration" in capsys.readouterr().err
+    assert main(["certify", "--method", "dist-d", *MODEL, "--count", "1", "--out", str(tmp_path / "e")]) == 2
+    assert "warpcert bound" in capsys.readouterr().err
 
 
 def test_predict_from_data_and_from_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     digits = data.load("mnist500")
     Image.fromarray(digits.images[0, 0].numpy()).save(tmp_path / "digit.png")
-    assert main(["predict", str(tmp_path / "digit.png"), "--n", "200", "--json"]) == 0
+    assert main(["predict", str(tmp_path / "digit.png"), *MODEL, "--n", "200", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["label"] in (-1, int(digits.labels[0])) and sum(answer["counts"]) == 200
-    assert main(["predict", "--count", "2", "--n", "200"]) == 0
+    assert main(["predict", "--count", "2", "--n", "200", *MODEL]) == 0
     assert "votes" in capsys.readouterr().out
+    assert main(["predict", "--count", "2"]) == 0  # it does not vote
+    assert "votes" not in capsys.readouterr().out
     Image.new("L", (5, 5)).save(tmp_path / "small.png")
     assert main(["predict", str(tmp_path / "small.png")]) == 2
     (tmp_path / "no.png").write_text("not a picture")
@@ -210,7 +267,9 @@ def test_train_a_recipe_and_certify_with_it(tmp_path: Path) -> None:
 
 def test_an_own_model_needs_its_settings_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert certify(tmp_path, "--transform", "translation") == 2
-    assert "--sigma" in capsys.readouterr().err
+    assert "--gamma" in capsys.readouterr().err
+    assert certify(tmp_path, "--transform", "translation", "--gamma", "1") == 2
+    assert "smooths over rotation" in capsys.readouterr().err
     more = ["--transform", "translation", "--gamma", "1", "--sigma", "1", "--noise", "0.2", "--vignette", "rectangle"]
     assert certify(tmp_path, "--count", "1", *more) == 0
 
@@ -218,14 +277,14 @@ def test_an_own_model_needs_its_settings_said(tmp_path: Path, capsys: pytest.Cap
 WRONG = {
     "alpha": (["--alpha", "1.5"], "alpha"),
     "n": (["--n", "3"], "too small ever to certify"),
-    "sigma": (["--sigma", "-3"], "σ"),
-    "gamma dimension": (["--gamma", "1", "2", "3"], "Γ"),
+    "sigma": (["--sigma", "-3"], "positive"),
+    "gamma dimension": (["--gamma", "1", "2", "3"], "rotation"),
     "device": (["--device", "gpu"], "device"),
     "data": (["--data", "nothing"], "nothing"),
     "model": (["--model", "nothing.safetensors"], "nothing.safetensors"),
-    "count": (["--count", "0"], "count"),
+    "too many": (["--start", "499", "--count", "5"], "500 pictures"),
     "interpolation": (["--interpolation", "sinc"], "sinc"),
-    "batch": (["--batch", "0"], "batch"),
+    "another method's": (["--target", "0.5"], "--target"),
 }
 
 
@@ -237,6 +296,13 @@ def test_bad_input_gets_a_sentence_and_exit_code_2(
     assert certify(tmp_path, *args) == 2
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("words", [["--count", "0"], ["--batch", "0"], ["--seed", "-1"], ["--start", "-1"]])
+def test_numbers_that_cannot_be_are_refused_at_once(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["certify", *words])
+    assert stop.value.code == 2 and "expected a whole number" in capsys.readouterr().err
 
 
 def test_other_arguments_in_the_same_folder_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,7 +324,7 @@ def test_broken_weights_and_folders(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("certify", "predict", "attack", "train", "check", "data"):
+    for command in COMMANDS:
         with pytest.raises(SystemExit) as stop:
             build_parser().parse_args([command, "--help"])
         assert stop.value.code == 0

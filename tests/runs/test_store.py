@@ -12,11 +12,12 @@ import torch
 from test_certificate import certificate
 
 from warpcert.runs.engine import here
-from warpcert.runs.runner import run, seed_for
+from warpcert.runs.job import Task, seed_for
+from warpcert.runs.runner import run
 from warpcert.runs.settings import differences
 from warpcert.runs.store import Store, read_records, verify
 
-CONFIG = {"method": "dist-x", "n": 10}
+CONFIG = {"method": "dist-x", "settings": {"n": 10}}
 
 
 def fill(folder: Path, count: int) -> None:
@@ -46,13 +47,13 @@ def test_a_torn_last_line_costs_only_its_own_image(tmp_path: Path, cut: int) -> 
 def test_other_arguments_are_refused_and_lose_nothing(tmp_path: Path) -> None:
     fill(tmp_path, 2)
     with pytest.raises(ValueError, match="n is 10 there and 20 now"):
-        Store(tmp_path, CONFIG | {"n": 20})
+        Store(tmp_path, CONFIG | {"settings": {"n": 20}})
     assert len(list(read_records(tmp_path))) == 2
 
 
 def test_a_run_that_wrote_nothing_leaves_the_folder_free(tmp_path: Path) -> None:
     fill(tmp_path, 0)
-    with Store(tmp_path, CONFIG | {"n": 20}) as store:
+    with Store(tmp_path, CONFIG | {"settings": {"n": 20}}) as store:
         store.append(0, 7, certificate())
     assert verify(tmp_path) == []
 
@@ -62,7 +63,7 @@ def test_check_sees_missing_images_and_another_configuration(tmp_path: Path) -> 
         store.append(0, 7, certificate())
         store.append(2, 7, certificate())
     (problem,) = verify(tmp_path)
-    assert "first image 1" in problem
+    assert "first picture 1" in problem
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"method": "cover"}))
     assert any("method" in p for p in verify(tmp_path))
@@ -76,25 +77,24 @@ def test_a_run_can_grow_but_not_start_elsewhere(tmp_path: Path) -> None:
     assert verify(tmp_path) == [] and len(list(read_records(tmp_path))) == 4
     with Store(tmp_path, CONFIG | {"indices": [0, 9]}):
         pass
-    assert "5 images of the run are missing" in verify(tmp_path)[0]
-    with pytest.raises(ValueError, match="the first image is 0 there and 1 now"):
+    assert "5 pictures of the run are missing" in verify(tmp_path)[0]
+    with pytest.raises(ValueError, match="the first picture is 0 there and 1 now"):
         Store(tmp_path, CONFIG | {"indices": [1, 9]})
 
 
 def test_differences_are_said_in_surface_units() -> None:
     c = certificate()
-    there = {"threat": c.threat.to_dict(), "defence": c.defence.to_dict(), "sampling": {"n": 10, "seed": None}}
+    there = {"threat": c.threat.to_dict(), "settings": {"n": 10}, "classifier": {"name": "net", "fingerprint": "a" * 64}}
     t = c.threat.transform
     now = {
         "threat": replace(c.threat, box=t.box(7)).to_dict(),
-        "defence": replace(c.defence, sigma_param=(t.internal(11.0),)).to_dict(),
-        "sampling": {"n": 20, "seed": None},
+        "settings": {"n": 20},
+        "classifier": {"name": "net", "fingerprint": "b" * 64},
     }
-    gamma, sigma, n = differences(there, now)
-    assert gamma.startswith("Γ is ±") and gamma.endswith("and ±7° now")
-    assert sigma.startswith("σ of the parameter") and sigma.endswith("and 11° now")
-    assert n == "n is 10 there and 20 now"
-    assert differences(there, dict(there)) == []
+    gamma, n, model = differences(there, now)
+    assert gamma.startswith("the range is ±") and gamma.endswith("and ±7° now")
+    assert n == "n is 10 there and 20 now" and model.startswith("the classifier is net aaaaaaaaaaaa…")
+    assert differences(there, dict(there) | {"model": "found elsewhere"}) == []
     close = there | {"threat": replace(c.threat, box=c.threat.box.scaled(1 + 1e-9)).to_dict()}
     assert differences(there, close) == ["the threat differs in digits that are not shown"]
 
@@ -143,11 +143,12 @@ def test_seeds_depend_on_image_and_run_only(tmp_path: Path) -> None:
     assert len({seed_for(s, i) for s in range(10) for i in range(100)}) == 1000
     seen: dict[int, int] = {}
 
-    def certify(x: torch.Tensor, seed: int) -> Any:
-        seen[int(x)] = seed
-        return certificate()
+    def certify(task: Task) -> Any:
+        seen[task.index] = task.seed
+        return certificate(), {}
 
     with Store(tmp_path, CONFIG) as store:
         store.append(1, 7, certificate())
-        list(run(store, lambda i: torch.tensor(i), [7] * 4, range(4), here(certify), seed=9))
+        tasks = (Task(i, torch.zeros(1).numpy(), 7, seed_for(9, i)) for i in range(4))
+        list(run(store, tasks, here(certify)))
     assert seen == {i: seed_for(9, i) for i in (0, 2, 3)}

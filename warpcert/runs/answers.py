@@ -3,45 +3,67 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from warpcert import certificates
 from warpcert import statistics as stats
 from warpcert.certificates import Certificate
 from warpcert.certificates.sealed import seal, unseal
-from warpcert.classifier.defence import Defence
+from warpcert.classifier import Classifier, Smoothed
 from warpcert.classifier.early import settled
-from warpcert.classifier.voting import ABSTAIN, Prediction
+from warpcert.classifier.voting import ABSTAIN
 from warpcert.version import __version__
 
-__all__ = ["RULES", "prediction_record", "sealed_answer", "verify_file"]
+__all__ = ["RULES", "predicted", "sealed_answer", "verify_file"]
 
-RULES = ("fixed", "anytime")
+LEADING = 5  # logits that the record of a deterministic answer keeps
+Record = dict[str, Any]
 
 
-def prediction_record(p: Prediction, rule: str, defence: Defence, model: str) -> dict[str, Any]:
-    """A prediction with what is needed to redo its test: `fixed` as `predict` does it, `anytime` as `predict_early`."""
-    return {
-        "label": p.label,
-        "counts": list(p.counts),
-        "alpha": p.alpha,
-        "rule": rule,
-        "defence": defence.to_dict(),
-        "model": model,
+def predicted(
+    classifier: Classifier, x: Tensor, *, n: int = 1000, alpha: float = 0.001, early: bool = False
+) -> Record:
+    """The deployed answer about x [C,H,W], with what is needed to redo its arithmetic, as JSON types.
+
+    A smoothed classifier votes, with fresh draws; n, alpha and early are as those of `Smoothed.vote`. Others answer
+    with the class of the largest logit, and use none of them.
+    """
+    about = {
+        "classifier": {"name": classifier.name, "fingerprint": classifier.fingerprint},
         "version": __version__,
     }
+    if not isinstance(classifier, Smoothed):
+        return _deterministic(classifier, x) | about
+    answer = classifier.vote(x, n=n, alpha=alpha, early=early)
+    votes: Record = {"label": answer.label, "counts": list(answer.counts), "alpha": answer.alpha}
+    if (inner := classifier.inner) is not None:
+        return votes | {"rule": "nested", "n": n, "alpha_inner": inner.alpha} | about
+    return votes | {"rule": "anytime" if early else "fixed"} | about
+
+
+@torch.no_grad()
+def _deterministic(classifier: Classifier, x: Tensor) -> Record:
+    """What `predict` answers, with the logits that lead to it."""
+    logits = classifier(x[None])
+    (label,), values = logits.argmax(1).tolist(), logits[0].tolist()
+    order = sorted(range(len(values)), key=lambda c: (-values[c], c != label))[:LEADING]
+    return {"label": label, "rule": "deterministic", "classes": len(values), "logits": [[c, values[c]] for c in order]}
 
 
 def sealed_answer(
-    picture: str, *, prediction: dict[str, Any] | None = None, certificate: Certificate | None = None, **more: Any
-) -> dict[str, Any]:
+    picture: str, *, prediction: Record | None = None, certificate: Certificate | None = None
+) -> Record:
     """The answer about the picture with this digest, as JSON types."""
     body = {
         "picture": picture,
         "prediction": prediction,
         "certificate": certificate.to_dict() if certificate else None,
-        **more,
     }
     return seal(json.loads(json.dumps(body)))
 
@@ -64,7 +86,9 @@ def verify_file(path: Path) -> list[str]:
     return []
 
 
-def _check_answer(body: dict[str, Any]) -> None:
+def _check_answer(body: Record) -> None:
+    if set(body) != {"picture", "prediction", "certificate"}:
+        raise ValueError("an answer holds picture, prediction and certificate, and nothing else")
     if not (body["prediction"] or body["certificate"]):
         raise ValueError("the answer holds neither a prediction nor a certificate")
     if body["certificate"]:
@@ -73,21 +97,58 @@ def _check_answer(body: dict[str, Any]) -> None:
         _check_prediction(body["prediction"])
 
 
-def _check_prediction(p: dict[str, Any]) -> None:
-    """A label must follow from the counts, by the test of its rule. To abstain is always allowed: it claims nothing."""
-    counts, label, rule = p["counts"], p["label"], p["rule"]
-    if rule not in RULES:
-        raise ValueError(f"rule {rule!r} is not one of {', '.join(RULES)}")
-    Defence.from_dict(p["defence"])
-    if not counts or any(type(k) is not int or k < 0 for k in counts):
-        raise ValueError(f"counts = {counts!r}: expected one whole number ≥ 0 per class")
-    if label == ABSTAIN:
-        return
-    if not 0 <= label < len(counts):
-        raise ValueError(f"label {label} is none of the {len(counts)} classes")
-    if rule == "fixed":
-        follows = stats.top_two_significant(counts, p["alpha"]) and counts[label] == max(counts)
-    else:
-        follows = settled(counts, label, p["alpha"])
-    if not follows:
-        raise ValueError(f"label {label} does not follow from the counts {counts} at α = {p['alpha']:g}")
+def _check_prediction(p: Record) -> None:
+    """A label must follow from the counts or logits by its rule; to abstain is allowed to votes: it claims nothing."""
+    if p["rule"] not in RULES:
+        raise ValueError(f"rule {p['rule']!r} is not one of {', '.join(RULES)}")
+    fields, follows = RULES[p["rule"]]
+    if set(p) != {"label", "rule", "classifier", "version", *fields}:
+        raise ValueError(f"a {p['rule']} prediction holds label, classifier, version, {', '.join(fields)}")
+    if set(p["classifier"]) != {"name", "fingerprint"}:
+        raise ValueError("a classifier is named by name and fingerprint")
+    if type(p["label"]) is not int:
+        raise ValueError(f"label {p['label']!r} is not a whole number")
+    if "counts" in p:
+        stats.Ledger(p["alpha"])
+        counts = p["counts"]
+        if len(counts) < 2 or any(type(k) is not int or k < 0 for k in counts):
+            raise ValueError(f"counts = {counts!r}: expected a whole number ≥ 0 for each class")
+        if p["label"] == ABSTAIN:
+            return
+        if not 0 <= p["label"] < len(counts):
+            raise ValueError(f"label {p['label']} is none of the {len(counts)} classes")
+    if not follows(p):
+        evidence = f"the counts {p['counts']} at α = {p['alpha']:g}" if "counts" in p else f"the logits {p['logits']}"
+        raise ValueError(f"label {p['label']} does not follow from {evidence}")
+
+
+def _fixed(p: Record) -> bool:
+    return bool(stats.top_two_significant(p["counts"], p["alpha"])) and p["counts"][p["label"]] == max(p["counts"])
+
+
+def _anytime(p: Record) -> bool:
+    return settled(p["counts"], p["label"], p["alpha"])
+
+
+def _nested(p: Record) -> bool:
+    """Of n views, those whose inner answer was tested and is the label."""
+    counts, label, n, inner = p["counts"], p["label"], p["n"], p["alpha_inner"]
+    whole = type(n) is int and sum(counts) == counts[label] <= n and 0 <= inner < 1
+    return whole and stats.acceptance_bound(counts[label], n, p["alpha"], inner) > 0.5
+
+
+def _leads(p: Record) -> bool:
+    """The logits of distinct classes, the largest first, and the label's at their head."""
+    classes, values = [c for c, _ in p["logits"]], [v for _, v in p["logits"]]
+    kept = len(classes) == len(set(classes)) == min(LEADING, p["classes"]) >= 2
+    legal = all(type(c) is int and 0 <= c < p["classes"] for c in classes) and all(map(math.isfinite, values))
+    return kept and legal and values == sorted(values, reverse=True) and classes[0] == p["label"]
+
+
+# rule → the fields of such a record, and whether its label follows from them
+RULES: dict[str, tuple[tuple[str, ...], Callable[[Record], bool]]] = {
+    "fixed": (("counts", "alpha"), _fixed),
+    "anytime": (("counts", "alpha"), _anytime),
+    "nested": (("counts", "alpha", "n", "alpha_inner"), _nested),
+    "deterministic": (("classes", "logits"), _leads),
+}

@@ -1,4 +1,4 @@
-"""Results that survive a crash: one folder per run, one sealed JSON line per image, appended and never rewritten.
+"""Results that survive a crash: one folder per run, one sealed JSON line per picture, appended and never rewritten.
 
 A finished folder may be kept packed (certificates.jsonl.gz): it can be read and checked, not appended to.
 """
@@ -29,8 +29,8 @@ PACKED = CERTIFICATES + ".gz"
 class Store:
     """A run folder, opened for appending by one process at a time.
 
-    A record is on disk when `append` returns; an image whose line was torn is done again. A folder that holds other
-    settings is refused; how many images are asked for is none of them: `indices` [start, stop] grows with the run.
+    A record is on disk when `append` returns; a picture whose line was torn is done again. A folder that holds other
+    settings is refused; how many pictures are asked for is none of them: `indices` [start, stop] grows with the run.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ class Store:
     def append(self, index: int, true_label: int, certificate: Certificate, **more: Any) -> dict[str, Any]:
         """Writes one record and returns it; `more` is kept beside the certificate."""
         if index in self.done:
-            raise ValueError(f"image {index} is in the folder already")
+            raise ValueError(f"picture {index} is in the folder already")
         body = {"index": index, "true_label": true_label, "certificate": certificate.to_dict(), **more}
         record = self._lines.append(body)
         self.done.add(index)
@@ -121,22 +121,24 @@ def verify(folder: Path) -> list[str]:
             unseal(record)
             made = certificates.read(record["certificate"])
             if record["index"] in seen:
-                raise ValueError(f"image {record['index']} appears twice")
-            told = {"threat": made.threat.to_dict(), "model": made.classifier.fingerprint, "method": made.method}
+                raise ValueError(f"picture {record['index']} appears twice")
+            told = {"threat": made.threat.to_dict(), "method": made.method}
+            if "classifier" in config and config["classifier"]["fingerprint"] != made.classifier.fingerprint:
+                raise ValueError(f"its classifier is not that of {CONFIG}")
             for name, value in json.loads(json.dumps(told)).items():
                 if name in config and config[name] != value:
                     raise ValueError(f"its {name} is not that of {CONFIG}")
         except (ValueError, TypeError, KeyError) as error:
-            problems.append(f"line {number} (image {record['index']}): {error}")
+            problems.append(f"line {number} (picture {record['index']}): {error}")
         seen.add(record["index"])
     lacking = missing(config, seen)
     if lacking:
         problems.append(
-            f"{len(lacking)} images of the run are missing, first image {lacking[0]} (not finished, or removed)"
+            f"{len(lacking)} pictures of the run are missing, first picture {lacking[0]} (not finished, or removed)"
         )
     return problems
 
 
 def missing(config: dict[str, Any], done: Iterable[int]) -> list[int]:
-    """The images of a run that are not among those done, in order."""
+    """The pictures of a run that are not among those done, in order."""
     return sorted(set(range(*config["indices"])) - set(done)) if "indices" in config else []

@@ -177,16 +177,11 @@ def accuracy_curve(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
 @final
 @dataclass(frozen=True)
 class UnderAttack:
-    """A run on attacked pictures: shares of pictures, and means per picture."""
+    """A run on attacked pictures: shares of them, and means per picture."""
 
-    count: int
-    kind: str
-    base_correct: float  # by the network without any defence
-    correct: float | None  # by the deployed classifier
-    certified: float  # the original has the same answer
-    certified_and_correct: float
-    median_E: float | None
-    excluded: float  # the share of Γ that is ruled out
+    answered_correctly_without_votes: float  # by the network behind P
+    answered_correctly: float | None  # by the deployed classifier; None if it was not asked
+    ruled_out: float | None  # share of Γ that cannot have led to the picture
     analysis_seconds: float
     smoothing_seconds: float
 
@@ -201,16 +196,11 @@ def under_attack(rows: Sequence[Row]) -> UnderAttack | None:
         return None
     made = [r.certificate for r, _ in attacks]
     answers = [a.answer == r.label for r, a in attacks if a.answer is not None]
-    right = [r.certificate.reach is not None and r.certificate.label == r.label for r, _ in attacks]
+    known = [c.excluded for c in made if c.excluded is not None]
     return UnderAttack(
-        count=len(attacks),
-        kind=str(Kind.weakest(*(c.kind for c in made))),
-        base_correct=fmean(a.label == r.label for r, a in attacks),
-        correct=fmean(answers) if answers else None,
-        certified=fmean(c.reach is not None for c in made),
-        certified_and_correct=fmean(right),
-        median_E=_median_E(made),
-        excluded=fmean(c.excluded or 0.0 for c in made),
+        answered_correctly_without_votes=fmean(a.label == r.label for r, a in attacks),
+        answered_correctly=fmean(answers) if answers else None,
+        ruled_out=fmean(known) if known else None,
         analysis_seconds=fmean(c.error.seconds for c in made),
         smoothing_seconds=fmean(c.seconds - c.error.seconds for c in made),
     )
