@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, final
 
 from warpcert import statistics as stats
+from warpcert.statistics import radius
 from warpcert.transforms import Box
 
 __all__ = ["NO_ERROR", "Enumeration", "ErrorBound", "Kind", "Margins", "Share", "Window", "columns", "rows"]
@@ -89,8 +89,8 @@ class Margins:
     slack: float
 
     def needed(self, E: float) -> float:
-        """A larger margin cannot be lost within E: two logits differ by ⟨e_a − e_b, ·⟩, and ‖e_a − e_b‖ = √2."""
-        return math.sqrt(2) * self.lipschitz * E * (1 + 1e-12)
+        """A larger margin cannot be lost within E."""
+        return radius.needed_margin(E, self.lipschitz)
 
 
 @final

@@ -32,9 +32,9 @@ from warpcert.transforms import Preprocess, Transform
 if TYPE_CHECKING:
     from warpcert.certificates import Certificate
 
-__all__ = ["OWN", "SLACK", "About", "Classifier", "prepared"]
+__all__ = ["OWN", "SLACK", "About", "Classifier", "lipschitz_of", "prepared"]
 
-OWN = "proved from the weights"  # a Lipschitz constant, as a fact: its last digits depend on the machine
+OWN = "proved from the weights"  # a Lipschitz constant, as facts may state it that are not built yet
 SLACK = {"float32": 1e-4, "half": 1e-2}  # relative to the largest logit: allows for rounding between batch sizes
 
 
@@ -79,8 +79,8 @@ class Classifier(nn.Module, ABC):
         self.precision, self.slack = precision, SLACK[precision] if slack is None else float(slack)
         if not (math.isfinite(self.slack) and self.slack >= 0):
             raise ValueError(f"the slack on logits must be finite and ≥ 0; got {slack}")
-        self.source = _identity(network)
         self.network = _halved(network) if precision == "half" else network
+        self.source = _identity(self.network)
         self.about = about or About()
         self.train(any(m.training for m in network.modules()) if isinstance(network, nn.Module) else False)
 
@@ -88,12 +88,6 @@ class Classifier(nn.Module, ABC):
     @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Everything that decides its answers, besides the network, as JSON types: `configured` takes it."""
-
-    @property
-    def stated_lipschitz(self) -> float | str | None:
-        """Its Lipschitz constant as a fact: OWN if the network proves it from its weights."""
-        proved = getattr(self.network, "lipschitz", None)
-        return OWN if proved is not None and proved == self.lipschitz else self.lipschitz
 
     @abstractmethod
     def defence(self, transform: Transform) -> Defence:
@@ -113,6 +107,18 @@ class Classifier(nn.Module, ABC):
         if self.precision == "half":
             return logits_of(self.network, views.half()).float()
         return logits_of(self.network, views)
+
+    def single(self, x: Tensor) -> bool:
+        """Whether x is one item, not a batch; a ValueError if it is neither."""
+        if (
+            not isinstance(x, Tensor)
+            or not x.is_floating_point()
+            or x.dim() not in (self.item_dims, self.item_dims + 1)
+        ):
+            what = f"{list(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+            rank = "[C,H,W]" if self.item_dims == 3 else "[C,L]"
+            raise ValueError(f"expected one float tensor {rank} with values in [0, 1], or a batch of them; got {what}")
+        return x.dim() == self.item_dims
 
     @property
     def fingerprint(self) -> str:
@@ -151,7 +157,8 @@ class Classifier(nn.Module, ABC):
     def item_dims(self) -> int:
         """Dimensions of one item: 3 for pictures [C,H,W], 2 for sounds [C,L]."""
         own = [transforms.get(name) for name in self.over] + ([self.threat.transform] if self.threat else [])
-        return own[0].item_dims if own else 3
+        shape = getattr(getattr(self.network, "config", None), "shape", (0, 0, 0))
+        return own[0].item_dims if own else len(shape)
 
     @property
     def device(self) -> torch.device:
@@ -192,6 +199,29 @@ def _identity(network: Logits) -> str:
     return f"{getattr(network, '__module__', '')}:{getattr(network, '__qualname__', type(network).__qualname__)}"
 
 
+def lipschitz_of(network: Logits, given: float | None, precision: str) -> float | None:
+    """The constant to work with: what was given, or what a Lipschitz network proves of itself."""
+    if given is not None and not 0 < given < math.inf:
+        raise ValueError(f"a Lipschitz constant must be positive and finite; got {given}")
+    if precision != "float32":
+        if given is not None:
+            raise ValueError("a Lipschitz constant is proved for float32: do not compute the network in half precision")
+        return None
+    if not isinstance(network, LipschitzNet) or math.isnan(network.lipschitz):
+        return None if given is None else float(given)
+    own = _rounded_up(network.lipschitz)
+    if given is not None and given < own:
+        raise ValueError(f"this network's Lipschitz constant is proved to be at most {own:g}, not {given:g}")
+    return own if given is None else float(given)
+
+
+def _rounded_up(value: float, digits: int = 6) -> float:
+    """Not below the value; the last digits of what is computed depend on the machine, and a fact must not."""
+    scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))
+    near = round(value * scale) / scale
+    return near if near >= value else (round(value * scale) + 1) / scale
+
+
 def prepared(p: Preprocess) -> dict[str, Any]:
     """P as a fact: 1 and 1.0 are the same margin."""
     return asdict(p) | {"margin": float(p.margin), "blur_sigma": float(p.blur_sigma)}
@@ -199,6 +229,8 @@ def prepared(p: Preprocess) -> dict[str, Any]:
 
 def _halved(network: Logits) -> Logits:
     """A copy in half precision: another function than in float32, several times faster on a GPU."""
+    if isinstance(network, LipschitzNet):
+        raise ValueError("a Lipschitz network proves its constant for float32: do not compute it in half precision")
     if not isinstance(network, nn.Module):
         raise ValueError("half precision needs an nn.Module; a function brings its own arithmetic")
     copy = deepcopy(network).half().requires_grad_(False)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from warpcert import statistics as stats
 from warpcert.classifier.sequential import run_tests
-from warpcert.classifier.voting import Logits, add_noise, logits_of
+from warpcert.classifier.voting import Logits, add_noise, leads, logits_of
 from warpcert.statistics import radius
 
 __all__ = ["GaussianInner", "Inner", "MarginInner"]
@@ -82,14 +82,12 @@ class GaussianInner(Inner):
 class MarginInner(Inner):
     """h = argmax of logits with a known Lipschitz bound in ℓ2: no samples, alpha = 0.
 
-    `joint_lipschitz` L of the whole logit vector: h is constant on the ball if the margin exceeds √2·L·E (the
-    difference of two logits moves by at most ‖e_a − e_b‖·L·E). With `per_logit` the bound L holds for each logit
-    apart: 2·L·E. `slack`, times the largest logit (at least 1), allows for the rounding of logits.
+    h is constant on the ball if the label leads by more than `needed_margin` asks for, once `slack` times the largest
+    logit (at least 1) is taken off for the rounding of logits.
     """
 
     classifier: Logits
     lipschitz: float = 1.0
-    per_logit: bool = False
     slack: float = 1e-4
     alpha: float = 0.0
 
@@ -99,13 +97,9 @@ class MarginInner(Inner):
 
     @torch.no_grad()
     def accepts(self, views: Tensor, label: int, E: float | Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
-        logits = logits_of(self.classifier, views)
-        others = logits.clone()
-        others[:, label] = -math.inf
-        margin = logits[:, label] - others.amax(1)
-        needed = (2.0 if self.per_logit else math.sqrt(2)) * self.lipschitz * torch.as_tensor(E).to(margin)
-        rounding = self.slack * logits.abs().amax(1).clamp_min(1)
-        return (margin > needed + rounding).cpu(), views.shape[0]
+        lead = leads(logits_of(self.classifier, views), label, self.slack)
+        needed = torch.as_tensor(E).to(lead) * radius.needed_margin(1.0, self.lipschitz)
+        return (lead > needed).cpu(), views.shape[0]
 
     @torch.no_grad()
     def votes(self, views: Tensor, generator: torch.Generator) -> Tensor:

@@ -84,7 +84,7 @@ class Levels(Classifier):
         return deterministic(self.preprocess, transform)
 
     def forward(self, batch: Tensor) -> Tensor:
-        return self.logits(coarsened(batch, self.step))
+        return self.logits(coarsened(batch, self.step).float())
 
     def predict(self, x: Tensor) -> int | list[int]:
         return answers(self, x)

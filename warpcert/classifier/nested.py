@@ -8,7 +8,7 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.inner import Inner
-from warpcert.classifier.voting import ABSTAIN, Prediction, validate_classifier, validate_image, views
+from warpcert.classifier.voting import ABSTAIN, Prediction, as_float32, validate_classifier, validate_image, views
 
 __all__ = ["guess", "predict_nested", "robust_votes"]
 
@@ -62,6 +62,7 @@ def predict_nested(
     stats.Ledger(alpha)
     validate_image(z, defence.transform)
     validate_classifier(inner.classifier)
+    z = as_float32(z)
     counts = guess(inner, defence, z, n0, generator, batch)
     label = int(counts.argmax())
     k, _ = robust_votes(inner, defence, z, label, 0.0, n, generator, batch=batch)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
-from warpcert.classifier.base import About, Classifier, prepared
+from warpcert.classifier.base import About, Classifier, lipschitz_of, prepared
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import Logits
+from warpcert.classifier.voting import Logits, as_float32
 from warpcert.transforms import Preprocess, Transform
 
 __all__ = ["Plain", "answers", "deterministic"]
@@ -24,14 +23,15 @@ def deterministic(preprocess: Preprocess, transform: Transform) -> Defence:
 @torch.no_grad()
 def answers(f: Classifier, x: Tensor) -> int | list[int]:
     """The leading class of one item, or of each item of a batch: a batch has one dimension more than an item."""
-    single = x.dim() == f.item_dims
+    single = f.single(x)
     labels: list[int] = f(x[None] if single else x).argmax(1).tolist()
     return labels[0] if single else labels
 
 
 @final
 class Plain(Classifier):
-    """f(P z): deterministic. `lipschitz` is a proved constant of its logit vector in ℓ2, as a function of P z.
+    """f(P z): deterministic. `lipschitz` is a proved constant of its logit vector in ℓ2, as a function of P z; a
+    Lipschitz network of the package brings its own.
 
     An ordinary network is certified by `exact` against 8-bit attackers; one with a Lipschitz constant by `cover`.
     """
@@ -49,18 +49,14 @@ class Plain(Classifier):
         about: About | None = None,
     ) -> None:
         super().__init__(network, precision=precision, slack=slack, about=about)
-        if lipschitz is not None and not (0 < lipschitz < math.inf):
-            raise ValueError(f"a Lipschitz constant must be positive and finite; got {lipschitz}")
-        if lipschitz is not None and precision != "float32":
-            raise ValueError("a Lipschitz constant is proved for float32: do not compute the network in half precision")
-        self.preprocess, self.lipschitz = preprocess, None if lipschitz is None else float(lipschitz)
+        self.preprocess, self.lipschitz = preprocess, lipschitz_of(network, lipschitz, precision)
 
     @property
     def facts(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
             "preprocess": prepared(self.preprocess),
-            "lipschitz": self.stated_lipschitz,
+            "lipschitz": self.lipschitz,
             "precision": self.precision,
             "slack": self.slack,
         }
@@ -73,7 +69,7 @@ class Plain(Classifier):
         return deterministic(self.preprocess, transform)
 
     def forward(self, batch: Tensor) -> Tensor:
-        return self.logits(self.preprocess(batch))
+        return self.logits(self.preprocess(as_float32(batch)))
 
     def predict(self, x: Tensor) -> int | list[int]:
         return answers(self, x)

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.classifier.base import About, Classifier, prepared
+from warpcert.classifier.base import About, Classifier, lipschitz_of, prepared
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.early import predict_early
 from warpcert.classifier.inner import GaussianInner, Inner, MarginInner
 from warpcert.classifier.nested import predict_nested
 from warpcert.classifier.plain import deterministic
-from warpcert.classifier.voting import Logits, Prediction, fresh_generator, predict, votes
+from warpcert.classifier.voting import Logits, Prediction, as_float32, fresh_generator, predict, votes
 from warpcert.transforms import Preprocess, Transform, kernels
 
 __all__ = ["Smoothed"]
@@ -57,13 +57,13 @@ class Smoothed(Classifier):
             raise ValueError(f"parameters of one transformation can be smoothed over; got {', '.join(over or {})}")
         kernels.kernel(interpolation)
         self.preprocess, self.noise, self.interpolation = preprocess, float(noise), interpolation
-        self.lipschitz, self.nested = None if lipschitz is None else float(lipschitz), nested
+        self.lipschitz, self.nested = lipschitz_of(network, lipschitz, precision), nested
         self.over = {name: _sigmas(name, sigma) for name, sigma in (over or {}).items()}
         if not math.isfinite(self.noise) or self.noise < 0 or not (self.noise or self.over):
             raise ValueError(f"smoothing needs noise ≥ 0 and, without noise, parameters to smooth over; got {noise}")
         if nested and not self.over:
             raise ValueError("nested votes need parameters to smooth over: say over={...}")
-        if nested and not self.noise and lipschitz is None:
+        if nested and not self.noise and self.lipschitz is None:
             raise ValueError("nested votes without noise need a network with a Lipschitz constant")
         for name in self.over:
             self.defence(transforms.get(name))
@@ -77,7 +77,7 @@ class Smoothed(Classifier):
             "preprocess": prepared(self.preprocess),
             "interpolation": self.interpolation,
             "nested": self.nested,
-            "lipschitz": self.stated_lipschitz,
+            "lipschitz": self.lipschitz,
             "precision": self.precision,
             "slack": self.slack,
         }
@@ -131,14 +131,14 @@ class Smoothed(Classifier):
     def forward(self, batch: Tensor) -> Tensor:
         """The share of the votes that each class gets [B,K], of fresh draws: their argmax is g, if it is not close."""
         if (inner := self.inner) is not None:
-            return torch.stack([_inner_shares(inner, self.own_defence, x) for x in batch])
+            return torch.stack([_inner_shares(inner, self.own_defence, x) for x in as_float32(batch)])
         draw, defence = fresh_generator(batch.device), self.own_defence
-        counts = [votes(self.logits, defence, x.float(), VOTES, draw) for x in batch]
+        counts = [votes(self.logits, defence, x, VOTES, draw) for x in as_float32(batch)]
         return torch.stack(counts).to(batch.device) / VOTES
 
     def predict(self, x: Tensor) -> int | list[int]:
         """g(x), or ABSTAIN (−1) when the two leading classes are too close to tell."""
-        if x.dim() == self.item_dims:
+        if self.single(x):
             return self.vote(x).label
         return [self.vote(item).label for item in x]
 
@@ -155,5 +155,5 @@ def _sigmas(name: str, sigma: float | tuple[float, ...]) -> tuple[float, ...]:
 
 def _inner_shares(inner: Inner, defence: Defence, x: Tensor) -> Tensor:
     draw = fresh_generator(x.device)
-    counts = inner.votes(defence.view(x.float(), defence.draw_beta(VOTES, draw)), draw)
+    counts = inner.votes(defence.view(x, defence.draw_beta(VOTES, draw)), draw)
     return counts.to(x.device) / counts.sum()

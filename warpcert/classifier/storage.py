@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from warpcert.classifier.base import OWN, About, Classifier
 from warpcert.classifier.levels import Levels
 from warpcert.classifier.plain import Plain
@@ -16,7 +18,7 @@ from warpcert.networks.config import ModelConfig
 from warpcert.networks.files import read_tensors, write_tensors
 from warpcert.networks.lipschitz import LipschitzNet
 from warpcert.networks.resnet import ResNet
-from warpcert.networks.weights import restored, stored
+from warpcert.networks.weights import restored
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
@@ -37,8 +39,8 @@ def configured(network: Logits, facts: Mapping[str, Any], about: About | None = 
         raise ValueError(f"a classifier is {', '.join(KINDS)}; got {kind!r}: was it written by a later version?")
     if "preprocess" in given:
         given["preprocess"] = Preprocess(**given["preprocess"])
-    if isinstance(network, LipschitzNet) and given.get("lipschitz") is not None:
-        given["lipschitz"] = network.lipschitz
+    if isinstance(network, LipschitzNet):
+        given.pop("lipschitz", None)
     elif given.get("lipschitz") == OWN:
         raise ValueError("this network proves no Lipschitz constant of its own: state one")
     try:
@@ -48,14 +50,15 @@ def configured(network: Logits, facts: Mapping[str, Any], about: About | None = 
 
 
 def save(classifier: Classifier, path: Path) -> None:
-    """Writes network, facts and what it is made for; networks of the package only (others keep their own files)."""
-    network = classifier.network
+    """Writes network, facts and what it is made for, bit by bit; networks of the package only, in deployed form."""
+    network, about = classifier.network, classifier.about
     if not isinstance(network, ResNet | LipschitzNet):
         raise ValueError(
             f"only networks of warpcert can be saved; {type(network).__name__} keeps its own file: save its state_dict "
             "and build the classifier around it again"
         )
-    about = classifier.about
+    if not network.is_fused:
+        raise ValueError("this network is still in training form; build the classifier around the deployed one")
     metadata = {
         "format": FORMAT,
         "network": json.dumps(network.config.to_dict()),
@@ -71,7 +74,13 @@ def save(classifier: Classifier, path: Path) -> None:
             }
         ),
     }
-    write_tensors(stored(network), path, metadata)
+    write_tensors({name: _packed(t) for name, t in network.state_dict().items()}, path, metadata)
+
+
+def _packed(t: Tensor) -> Tensor:
+    """The same numbers on the CPU, in half precision if it holds them."""
+    plain = t.detach().cpu().contiguous()
+    return plain.half() if t.is_floating_point() and bool((plain.half() == plain).all()) else plain
 
 
 def read(path: Path | str) -> tuple[Logits, dict[str, Any], About]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ __all__ = [
     "Prediction",
     "as_float32",
     "batch_size",
+    "leads",
     "logits_of",
     "predict",
     "validate_classifier",
@@ -64,8 +66,8 @@ def as_float32(x: Tensor) -> Tensor:
     same = x.float()
     if bool((same.to(x.dtype) != x).any()):
         raise ValueError(
-            "x holds float64 values that float32 cannot represent, and classifiers compute in float32: a statement about "
-            "the rounded picture would not be about this one. Pass x.float() to speak of the rounded picture"
+            "x holds float64 values that float32 cannot represent, but classifiers compute in float32: the answer "
+            "would be about another picture. Pass x.float() to ask about that one"
         )
     return same
 
@@ -101,6 +103,16 @@ def logits_of(classifier: Logits, batch: Tensor) -> Tensor:
     if not bool(torch.isfinite(logits).all()):
         raise ValueError("the classifier returned NaN or infinite logits")
     return logits
+
+
+def leads(logits: Tensor, label: int, slack: float) -> Tensor:
+    """How far `label` leads for sure [B], float64: its logit less the largest other one, less `slack` times the largest
+    of all (at least 1), which allows for rounding differences between batch sizes.
+    """
+    z = logits.double()
+    others = z.clone()
+    others[:, label] = -math.inf
+    return z[:, label] - others.amax(1) - slack * z.abs().amax(1).clamp_min(1)
 
 
 def views(

@@ -61,6 +61,8 @@ class Online(Sampling):
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if self.windows != 1:
             return "online certificates use one window: set windows = 1"
+        if classifier.nested:
+            return f"{self.name} compares the laws of joint votes: it does not know nested ones; use indiv"
         if self.calibration is not None and self.calibration.defence.reference is not None:
             own = self.calibration.defence.interpolation
             return (

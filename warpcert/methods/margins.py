@@ -15,7 +15,7 @@ from torch import Tensor
 
 from warpcert.certificates import ByMargins, ErrorBound, Kind, Margins, Window, abstained
 from warpcert.classifier import Classifier
-from warpcert.classifier.voting import batch_size, logits_of
+from warpcert.classifier.voting import batch_size, leads, logits_of
 from warpcert.methods.base import subject
 from warpcert.numerics.region import outward
 from warpcert.threat import Threat
@@ -78,10 +78,7 @@ class MarginCover:
 
     def _leads(self, logits: Tensor, label: int) -> Tensor:
         """How far `label` leads [B], less the slack, rounded down to DIGITS digits; float64."""
-        z = logits.double()
-        others = z.clone()
-        others[:, label] = -math.inf
-        lead = z[:, label] - others.amax(1) - self.margins.slack * z.abs().amax(1).clamp_min(1)
+        lead = leads(logits, label, self.margins.slack)
         scale = 10 ** (DIGITS - 1 - lead.abs().clamp_min(1e-6).log10().floor())
         return (lead * scale - 1e-6).floor() / scale
 

@@ -15,7 +15,15 @@ import math
 
 from scipy.special import ndtr, ndtri
 
-__all__ = ["kappa_attacked", "kappa_no_abstain", "kappa_one", "kappa_two", "needed_probability", "param_radius"]
+__all__ = [
+    "kappa_attacked",
+    "kappa_no_abstain",
+    "kappa_one",
+    "kappa_two",
+    "needed_margin",
+    "needed_probability",
+    "param_radius",
+]
 
 _SLACK = 1e-12
 
@@ -93,6 +101,15 @@ def _check(**probabilities: float) -> None:
     for name, value in probabilities.items():
         if not 0 <= value <= 1:  # also refuses NaN
             raise ValueError(f"{name} = {value}: expected a probability, 0 <= {name} <= 1; give a bound from stats")
+
+
+def needed_margin(E: float, lipschitz: float) -> float:
+    """A class whose logit leads by more than this is not overtaken within E, if the logit vector is `lipschitz`-
+    Lipschitz in ℓ2: the difference of two logits is ⟨e_a − e_b, ·⟩, and ‖e_a − e_b‖ = √2.
+    """
+    if not (E >= 0 and lipschitz > 0):
+        raise ValueError(f"E = {E}, L = {lipschitz}: expected E >= 0 and L > 0")
+    return math.sqrt(2) * lipschitz * E * (1 + _SLACK)
 
 
 def needed_probability(E: float, sigma: float) -> float | None:
