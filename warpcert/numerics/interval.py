@@ -2,7 +2,7 @@
 
 Rounding has one home, `outward`: each end is moved to the next float away from the interval, by as many steps as the
 operation may err (one for +, −, ·, two for sin, cos and exp, whose library versions err by less than a unit in the
-last place).
+last place, four for sinh and cosh, with less than three).
 """
 
 from __future__ import annotations
@@ -71,6 +71,15 @@ class Interval:
 
     def exp(self) -> Interval:
         return outward(self.low.exp(), self.high.exp(), 2)
+
+    def sinh(self) -> Interval:
+        return outward(self.low.sinh(), self.high.sinh(), 4)
+
+    def cosh(self) -> Interval:
+        """Falls, then rises: the ends, and 1 where 0 lies between them."""
+        first, last = self.low.cosh(), self.high.cosh()
+        least = torch.where((self.low <= 0) & (self.high >= 0), 1.0, torch.minimum(first, last))
+        return outward(least, torch.maximum(first, last), 4)
 
     def sin(self) -> Interval:
         """The ends, and ±1 where a crest or trough can lie between them (found with a margin for the rounded π)."""

@@ -6,9 +6,12 @@ from warpcert.numerics.box import Box
 from warpcert.transforms.base import PointwiseTransform, SpatialTransform, Transform
 from warpcert.transforms.brightness import Brightness
 from warpcert.transforms.contrast import Contrast
+from warpcert.transforms.flow import Flow
 from warpcert.transforms.preprocess import Preprocess
 from warpcert.transforms.rotation import Rotation
 from warpcert.transforms.scaling import Scaling
+from warpcert.transforms.shift import Shift
+from warpcert.transforms.tone import Tone
 from warpcert.transforms.translation import Translation
 from warpcert.transforms.volume import Volume
 
@@ -17,11 +20,14 @@ __all__ = [
     "Box",
     "Brightness",
     "Contrast",
+    "Flow",
     "PointwiseTransform",
     "Preprocess",
     "Rotation",
     "Scaling",
+    "Shift",
     "SpatialTransform",
+    "Tone",
     "Transform",
     "Translation",
     "Volume",

@@ -1,4 +1,9 @@
-"""What a transformation is: a family T_γ with T_β∘T_γ = T_{β+γ}, written once as a coordinate map or as a value map."""
+"""What a transformation is: maps T_γ with T_β∘T_γ = T_{β+γ}, written once, as a coordinate map or as a value map.
+
+Proofs are about families, not about names. A transformation joins one by inheriting from it, states its numbers, and is
+then known to every method: `Flow` (a matrix), `Shift`, `Tone` (a pivot). One that writes its own `source` or `value`
+belongs to no family; it can be applied, attacked and sampled, and what needs a proof says that none is known.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,8 @@ import torch
 from torch import Tensor
 
 from warpcert.numerics.box import Box
-from warpcert.transforms import kernels
+from warpcert.numerics.interval import Interval
+from warpcert.transforms import grid, kernels
 
 __all__ = ["PointwiseTransform", "SpatialTransform", "Transform"]
 
@@ -42,6 +48,10 @@ class Transform(ABC):
         """T_γ x for gamma [B,d]: one x [C,...] for all parameters, or a batch x [B,C,...] with one parameter each →
         [B,C,...].
         """
+
+    def unknown(self, what: str) -> ValueError:
+        """To raise where a proof is asked for that this transformation's family does not have."""
+        return ValueError(f"{what} for {self.name}: declare it as a Flow, a Shift or a Tone, whose bounds are proved")
 
     def internal(self, surface: float) -> float:
         return surface
@@ -124,18 +134,43 @@ class SpatialTransform(Transform):
 
     @abstractmethod
     def source(self, gamma: Sequence[Any], y: Any, x: Any) -> tuple[Any, Any]:
-        """T_γ^{-1}(y, x) in centred coordinates, written in +, −, ·, sin(), cos(), exp() so that tensors and intervals
-        both pass.
+        """T_γ^{-1}(y, x) in centred coordinates, written in +, −, ·, sin(), cos(), sinh(), cosh() and exp(), so that
+        tensors and intervals both pass.
         """
+
+    def reach(self, radius: Tensor, extent: float) -> Tensor:
+        """≥ |source(γ, p)| for |p| = radius and |γ| ≤ extent."""
+        raise self.unknown("no bound of the source points is known")
+
+    def crowding(self, extent: float) -> float:
+        """≥ 1: |source(γ, p) − source(γ, p')| is at least |p − p'| divided by this, for |γ| ≤ extent."""
+        raise self.unknown("no bound of the source points is known")
+
+    def rounding(self, radius: Tensor, extent: float) -> Tensor:
+        """How far `source(γ, p)` in float32 is from the exact one at most, in units of u = 2^-24, for |p| = radius and
+        |γ| ≤ extent.
+
+        Assumed of the library: correctly rounded +, −, ·; sin, cos, exp within 2 units in the last place, sinh and cosh
+        within 3 (torch on CPU and, without fast math, on CUDA). Products of two errors are left out: whoever uses this
+        adds 1 %.
+        """
+        raise self.unknown("no rounding analysis is known")
 
     @final
     def coordinates(self, gamma: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
         """The source points (y, x), each [B,H,W], in the dtype and on the device of gamma."""
-        y = torch.arange(height, dtype=gamma.dtype, device=gamma.device)[:, None] - (height - 1) / 2
-        x = torch.arange(width, dtype=gamma.dtype, device=gamma.device)[None, :] - (width - 1) / 2
-        source_y, source_x = self.source([g[:, None, None] for g in gamma.unbind(1)], y, x)
+        source_y, source_x = self.source([g[:, None, None] for g in gamma.unbind(1)], *grid.axes(height, width, gamma))
         shape = (gamma.shape[0], height, width)
         return source_y.expand(shape), source_x.expand(shape)
+
+    @final
+    def enclosed(self, low: Tensor, high: Tensor, height: int, width: int) -> tuple[Interval, Interval]:
+        """Enclosures (y, x) [m,H,W] of the source points for γ in the boxes [low, high] [m,d]: interval arithmetic."""
+        ends = zip(low.unbind(1), high.unbind(1), strict=True)
+        gamma = [Interval(a[:, None, None], b[:, None, None]) for a, b in ends]
+        y, x = self.source(gamma, *grid.axes(height, width, low))
+        shape = (low.shape[0], height, width)
+        return y.expand(shape), x.expand(shape)
 
     @final
     def __call__(self, x: Tensor, gamma: Tensor, interpolation: str = "bilinear") -> Tensor:
@@ -161,6 +196,16 @@ class PointwiseTransform(Transform):
     """Changes values, not places: composes exactly until the attacker clips and rounds. `interpolation` is ignored."""
 
     natural_vignette: ClassVar[str] = "none"
+
+    def top(self, extent: float) -> float:
+        """≥ |value(γ, x)| for x in [−1,1] and |γ| ≤ extent."""
+        raise self.unknown("no bound of the values is known")
+
+    def rounding(self, x: Tensor, extent: float) -> Tensor:
+        """How far `value(γ, x)` in float32 is from the exact one at most, in units of u = 2^-24, value by value, for
+        |γ| ≤ extent. Assumptions as for `SpatialTransform.rounding`.
+        """
+        raise self.unknown("no rounding analysis is known")
 
     @abstractmethod
     def value(self, gamma: Any, x: Any) -> Any:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
-from warpcert.transforms.base import PointwiseTransform
+from warpcert.transforms.tone import Tone
 
 __all__ = ["Brightness"]
 
 
 @final
-class Brightness(PointwiseTransform):
+class Brightness(Tone):
     """Adds γ to every value (0.1 is a tenth of the range from black to white)."""
 
     name: ClassVar[str] = "brightness"
@@ -18,6 +18,4 @@ class Brightness(PointwiseTransform):
     unit_name: ClassVar[str] = "of full scale"
     noun: ClassVar[str] = "brightness change"
     composition: ClassVar[str] = "offsets add"
-
-    def value(self, gamma: Any, x: Any) -> Any:
-        return x + gamma
+    pivot: ClassVar[float | None] = None

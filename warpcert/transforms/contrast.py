@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
-from warpcert.transforms.base import PointwiseTransform
+from warpcert.transforms.tone import Tone
 
 __all__ = ["Contrast"]
 
 
 @final
-class Contrast(PointwiseTransform):
+class Contrast(Tone):
     """Multiplies every value by e^γ, so that parameters add; per cent at the surface (30 is ×1.3)."""
 
     name: ClassVar[str] = "contrast"
@@ -19,6 +19,7 @@ class Contrast(PointwiseTransform):
     unit_name: ClassVar[str] = "per cent"
     noun: ClassVar[str] = "contrast change"
     composition: ClassVar[str] = "factors multiply: their logarithms add"
+    pivot: ClassVar[float | None] = 0.0
 
     def internal(self, surface: float) -> float:
         if surface <= -100:
@@ -27,6 +28,3 @@ class Contrast(PointwiseTransform):
 
     def surface(self, internal: float) -> float:
         return 100 * math.expm1(internal)
-
-    def value(self, gamma: Any, x: Any) -> Any:
-        return x * gamma.exp()

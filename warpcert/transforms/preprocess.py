@@ -10,6 +10,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from warpcert.transforms import grid
+
 __all__ = ["Preprocess"]
 
 
@@ -50,8 +52,7 @@ class Preprocess:
 
     def mask(self, height: int, width: int) -> Tensor:
         """V as a bool mask [H,W]."""
-        y = torch.arange(height, dtype=torch.float64)[:, None] - (height - 1) / 2
-        x = torch.arange(width, dtype=torch.float64)[None, :] - (width - 1) / 2
+        y, x = grid.axes(height, width, torch.zeros(0, dtype=torch.float64))
         if self.vignette == "circle":
             return y.square() + x.square() <= max(0.0, min(height, width) / 2 - self.margin) ** 2
         if self.vignette == "rectangle":

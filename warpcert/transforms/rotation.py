@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
-from warpcert.transforms.base import SpatialTransform
+from warpcert.transforms.flow import Flow, Matrix
 
 __all__ = ["Rotation"]
 
 
 @final
-class Rotation(SpatialTransform):
+class Rotation(Flow):
     """Turns the picture counter-clockwise by γ radians (degrees at the surface)."""
 
     name: ClassVar[str] = "rotation"
@@ -22,13 +21,11 @@ class Rotation(SpatialTransform):
     composition: ClassVar[str] = "angles add"
     natural_vignette: ClassVar[str] = "circle"
     dial: ClassVar[bool] = True
+    generator: ClassVar[Matrix] = ((0, 1), (-1, 0))
+    symmetry: ClassVar[float] = math.pi / 2
 
     def internal(self, surface: float) -> float:
         return math.radians(surface)
 
     def surface(self, internal: float) -> float:
         return math.degrees(internal)
-
-    def source(self, gamma: Sequence[Any], y: Any, x: Any) -> tuple[Any, Any]:
-        cos, sin = gamma[0].cos(), gamma[0].sin()
-        return cos * y + sin * x, cos * x - sin * y

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
-from warpcert.transforms.base import SpatialTransform
+from warpcert.transforms.flow import Flow, Matrix
 
 __all__ = ["Scaling"]
 
 
 @final
-class Scaling(SpatialTransform):
+class Scaling(Flow):
     """Enlarges the picture by the factor e^γ, so that parameters add; per cent at the surface (30 is ×1.3, −30 is
     ×0.7).
     """
@@ -23,6 +22,7 @@ class Scaling(SpatialTransform):
     noun: ClassVar[str] = "scaling"
     composition: ClassVar[str] = "factors multiply: their logarithms add"
     natural_vignette: ClassVar[str] = "circle"
+    generator: ClassVar[Matrix] = ((-1, 0), (0, -1))
 
     def internal(self, surface: float) -> float:
         if surface <= -100:
@@ -31,7 +31,3 @@ class Scaling(SpatialTransform):
 
     def surface(self, internal: float) -> float:
         return 100 * math.expm1(internal)
-
-    def source(self, gamma: Sequence[Any], y: Any, x: Any) -> tuple[Any, Any]:
-        shrink = (-gamma[0]).exp()
-        return shrink * y, shrink * x

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
-from warpcert.transforms.base import PointwiseTransform
+from warpcert.transforms.tone import Tone
 
 __all__ = ["Volume"]
 
 
 @final
-class Volume(PointwiseTransform):
+class Volume(Tone):
     """Multiplies a signal [C,L] in [−1,1] by e^γ; decibels at the surface. The attacker hands over 16-bit samples."""
 
     name: ClassVar[str] = "volume"
@@ -19,6 +19,7 @@ class Volume(PointwiseTransform):
     unit_name: ClassVar[str] = "decibels"
     noun: ClassVar[str] = "volume change"
     composition: ClassVar[str] = "decibels add"
+    pivot: ClassVar[float | None] = 0.0
     item_dims: ClassVar[int] = 2
     low: ClassVar[float] = -1.0
     high: ClassVar[float] = 32767 / 32768
@@ -29,6 +30,3 @@ class Volume(PointwiseTransform):
 
     def surface(self, internal: float) -> float:
         return internal * 20 / math.log(10)
-
-    def value(self, gamma: Any, x: Any) -> Any:
-        return x * gamma.exp()
