@@ -32,9 +32,8 @@ from warpcert.transforms import Preprocess, Transform
 if TYPE_CHECKING:
     from warpcert.certificates import Certificate
 
-__all__ = ["OWN", "SLACK", "About", "Classifier", "lipschitz_of", "prepared"]
+__all__ = ["SLACK", "About", "Classifier", "lipschitz_of", "prepared"]
 
-OWN = "proved from the weights"  # a Lipschitz constant, as facts may state it that are not built yet
 SLACK = {"float32": 1e-4, "half": 1e-2}  # relative to the largest logit: allows for rounding between batch sizes
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from warpcert.classifier.base import OWN, About, Classifier
+from warpcert.classifier.base import About, Classifier
 from warpcert.classifier.levels import Levels
 from warpcert.classifier.plain import Plain
 from warpcert.classifier.smoothed import Smoothed
@@ -41,8 +41,6 @@ def configured(network: Logits, facts: Mapping[str, Any], about: About | None = 
         given["preprocess"] = Preprocess(**given["preprocess"])
     if isinstance(network, LipschitzNet):
         given.pop("lipschitz", None)
-    elif given.get("lipschitz") == OWN:
-        raise ValueError("this network proves no Lipschitz constant of its own: state one")
     try:
         return KINDS[kind](network, **given, about=about)
     except TypeError as error:

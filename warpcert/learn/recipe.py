@@ -10,7 +10,6 @@ from typing import Any, final
 
 from warpcert import transforms
 from warpcert.classifier import About, Classifier
-from warpcert.classifier.base import OWN
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.levels import check_step
 from warpcert.classifier.storage import configured
@@ -197,7 +196,7 @@ class Recipe:
             return {"kind": "levels", "step": step, **common}
         common["preprocess"] = asdict(self.defence().preprocess)
         if not any(self.sigma) and (not self.noise or self.family == "lipschitz"):
-            return {"kind": "plain", "lipschitz": OWN if self.family == "lipschitz" else None, **common}
+            return {"kind": "plain", "lipschitz": None, **common}
         over = {self.transform: list(self.sigma)} if any(self.sigma) else {}
         turned = self.interpolation if self.turned_by == "none" else self.turned_by
         return {"kind": "smoothed", "noise": self.noise, "over": over, "interpolation": turned, **common}
