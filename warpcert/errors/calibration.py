@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -16,12 +17,14 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates import ErrorBound, Kind, Share
 from warpcert.certificates.sealed import seal, unseal
+from warpcert.classifier import Classifier
 from warpcert.classifier.defence import Defence
 from warpcert.errors.base import SupBound
+from warpcert.errors.proved import named
 from warpcert.threat import Threat
 from warpcert.version import __version__
 
-__all__ = ["Calibration", "calibrate", "estimate", "inner_betas"]
+__all__ = ["Calibrating", "Calibration", "Plan", "calibrate", "calibrated", "inner_betas"]
 
 
 @final
@@ -153,28 +156,147 @@ def inner_betas(rho: float, alpha_inner: float, allowed: int) -> int:
     return high
 
 
-def estimate(
-    sup: SupBound, images: Sequence[Tensor], defence: Defence, threat: Threat, *, betas: int, generator: torch.Generator
-) -> Iterator[float]:
-    """One value per picture, the largest of `betas` suprema: what E is chosen from. Says nothing yet."""
-    for x in images:
-        yield float(sup(x, defence, threat, defence.draw_beta(betas, generator)).values.max())
+@final
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a calibration is measured.
+
+    E is what is given, or `factor` times the largest error among the pictures it is chosen on. A fresh picture is
+    accepted if at most `allowed` of as many β's as ρ needs exceed E.
+    """
+
+    bound: str | SupBound = "curve"
+    rho: float = 0.01
+    alpha: float = 0.001
+    alpha_inner: float = 0.001
+    allowed: int = 0
+    factor: float = 1.02
+    E: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        named(self.bound)
+        stats.Ledger(self.alpha)
+        if not (0 < self.rho < 0.5 and 0 < self.alpha_inner < 1 and self.allowed >= 0):
+            raise ValueError(f"expected 0 < rho < ½, 0 < alpha_inner < 1 and allowed ≥ 0; got {self}")
+        if not self.factor > 0 or (self.E is not None and not self.E >= 0):
+            raise ValueError(f"expected factor > 0 and E ≥ 0; got {self.factor} and {self.E}")
+
+    @property
+    def sup(self) -> SupBound:
+        return named(self.bound)
+
+    @property
+    def betas(self) -> int:
+        """Per picture."""
+        return inner_betas(self.rho, self.alpha_inner, self.allowed)
+
+
+@final
+@dataclass(frozen=True)
+class Calibrating:
+    """A calibration in the making, picture by picture; every picture has draws of its own, whatever the order."""
+
+    plan: Plan
+    defence: Defence
+    threat: Threat
+
+    def largest(self, x: Tensor, index: int) -> float:
+        """The largest of the suprema of a picture on which E is chosen; says nothing yet."""
+        return float(self.plan.sup(x, self.defence, self.threat, self._draw("choose", x, index)).values.max())
+
+    def chosen(self, errors: Sequence[float]) -> float:
+        """E."""
+        if self.plan.E is not None:
+            return self.plan.E
+        if not errors:
+            raise ValueError("E is chosen on pictures of its own: give some, or state E")
+        return self.plan.factor * max(errors)
+
+    def accepts(self, x: Tensor, index: int, E: float) -> bool:
+        """Whether at most `allowed` suprema of a fresh picture exceed E (the bound may count too many)."""
+        values = self.plan.sup.within(x, self.defence, self.threat, self._draw("test", x, index), E)
+        return int((~(values <= E)).sum()) <= self.plan.allowed
+
+    def concluded(self, E: float, accepted: Sequence[bool], shape: tuple[int, ...], data: str) -> Calibration:
+        """The calibration that these answers make."""
+        plan = self.plan
+        return Calibration(
+            defence=self.defence,
+            threat=self.threat,
+            shape=shape,
+            data=data,
+            E=E,
+            rho=plan.rho,
+            alpha=plan.alpha,
+            alpha_inner=plan.alpha_inner,
+            images=len(accepted),
+            accepted=sum(accepted),
+            betas=plan.betas,
+            allowed=plan.allowed,
+            kind=plan.sup.kind,
+            bound=plan.sup.name,
+            seed=plan.seed,
+        )
+
+    def _draw(self, purpose: str, x: Tensor, index: int) -> Tensor:
+        text = f"{self.plan.seed}:{purpose}:{index}"
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+        generator = torch.Generator(device=x.device).manual_seed(seed)
+        return self.defence.draw_beta(self.plan.betas, generator)
+
+
+Watching = Callable[[str, int, int], None]  # what is done, how many, of how many
+
+
+def calibrated(
+    plan: Plan,
+    about: tuple[Defence, Threat],
+    choose: Sequence[Tensor],
+    test: Sequence[Tensor],
+    data: str = "",
+    progress: Watching | None = None,
+) -> Calibration:
+    """E from the pictures `choose` (unless the plan states it), its share tested on the pictures `test`: independent
+    draws from the data that the claim is about, none of them in both.
+    """
+    if not test:
+        raise ValueError("a calibration needs pictures to test E on")
+    start, work, told = time.perf_counter(), Calibrating(plan, *about), progress or (lambda what, done, of: None)
+    errors: list[float] = []
+    for i, x in enumerate(choose if plan.E is None else ()):
+        told("choose E", i, len(choose))
+        errors.append(work.largest(x, i))
+    E = work.chosen(errors)
+    accepted: list[bool] = []
+    for i, x in enumerate(test):
+        told("test E", i, len(test))
+        accepted.append(work.accepts(x, i, E))
+    told("test E", len(test), len(test))
+    made = work.concluded(E, accepted, tuple(test[0].shape), data)
+    return replace(made, seconds=time.perf_counter() - start)
 
 
 def calibrate(
-    sup: SupBound,
-    images: Sequence[Tensor],
-    defence: Defence,
-    threat: Threat,
+    classifier: Classifier,
+    pictures: Sequence[Tensor],
+    threat: Threat | None = None,
     *,
-    E: float,
-    betas: int,
-    allowed: int,
-    generator: torch.Generator,
-) -> Iterator[bool]:
-    """For each fresh picture, with fresh β's: whether at most `allowed` suprema exceed E (the bound may count too
-    many).
+    data: str = "",
+    progress: Watching | None = None,
+    **plan: Any,
+) -> Calibration:
+    """What `dist-d` needs: (E, ρ) for a tested share of the pictures like these. A fifth of them chooses E, the others
+    test it; with E=… all of them do. Pass the result to `certify` as calibration=…
+
+    `plan` are the fields of `Plan`, for instance rho (0.01), and reference, the kernel that turns known originals.
     """
-    for x in images:
-        values = sup.within(x, defence, threat, defence.draw_beta(betas, generator), E)
-        yield int((~(values <= E)).sum()) <= allowed
+    threat = threat or classifier.threat
+    if threat is None:
+        raise ValueError("say what it should survive: a threat, for instance wc.Threat.rotation(degrees=30)")
+    if not classifier.over:
+        raise ValueError("a calibration is for classifiers that smooth over parameters: wc.Smoothed(…, over={…})")
+    defence = replace(classifier.defence(threat.transform), reference=plan.pop("reference", None))
+    made = Plan(**plan)
+    first = 0 if made.E is not None else len(pictures) // 5
+    return calibrated(made, (defence, threat), pictures[:first], pictures[first:], data, progress)
