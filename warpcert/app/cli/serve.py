@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from warpcert.app.cli.options import EMBEDDED, add_device
+from warpcert.app.cli.options import EMBEDDED, TRANSFORMS, add_device
 
 __all__ = ["add", "run"]
 
@@ -21,15 +21,21 @@ M_ARENA_MAX = -8  # of glibc's mallopt
 
 def add(p: argparse.ArgumentParser) -> None:
     p.add_argument(
-        "model", nargs="?", default=EMBEDDED, help="a name, a .safetensors file, or a folder with weights and perhaps "
-        "calibration.json (default: %(default)s)"
+        "model", nargs="?", default=EMBEDDED, help="a name that `warpcert models` lists, a .safetensors file, or a run "
+        "folder: the classifier that it certified (default: %(default)s)"
     )  # fmt: skip
     p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
     p.add_argument("--port", type=int, default=8400, help="default: %(default)s; 0 picks a free one")
     p.add_argument(
-        "--gamma", type=float, nargs="+", help="Γ that is served (default: the model's or the calibration's)"
+        "--allow-host", action="append", default=[], metavar="NAME", help="on this machine only: another name that "
+        "clients may ask for, for instance that of a proxy; may be repeated"
+    )  # fmt: skip
+    p.add_argument("--transform", choices=TRANSFORMS, help="default: what the classifier is made for")
+    p.add_argument(
+        "--gamma", type=float, nargs="+", help="range that is served (default: what the classifier is made for)"
     )
-    p.add_argument("--max-gamma", type=float, help="largest Γ that a client may ask for (default: the served one)")
+    p.add_argument("--calibration", type=Path, help="calibration.json for dist-d, written by `warpcert bound`")
+    p.add_argument("--max-gamma", type=float, help="largest range that a client may ask for (default: the served one)")
     p.add_argument("--max-n", type=int, default=100_000, help="most samples per request (default: %(default)s)")
     p.add_argument("--max-body", type=int, default=1 << 20, help="bytes per request (default: %(default)s)")
     p.add_argument("--time-limit", type=float, default=60.0, help="seconds per request (default: %(default)s)")
@@ -43,11 +49,12 @@ def add(p: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Loads the defence once and answers until interrupted; then what was accepted is finished."""
+    """Opens the classifier once and answers until interrupted; then what was accepted is finished."""
     try:
         import uvicorn
 
-        from warpcert.app.serve.limits import Limits
+        from warpcert.app.serve.connections import impatient, listen
+        from warpcert.app.serve.limits import LOCAL, Limits, hosts_of
         from warpcert.app.serve.routes import build
         from warpcert.app.serve.served import open_served
         from warpcert.app.serve.server import Server
@@ -57,25 +64,32 @@ def run(args: argparse.Namespace, console: Console) -> int:
         body=args.max_body, n=args.max_n, gamma=args.max_gamma, seconds=args.time_limit, waiting=args.queue
     )  # fmt: skip
     token = _token(args.token_file)
-    _few_heaps()
-    served = open_served(args.model, device=args.device, gamma=args.gamma)
-    server = Server(served, limits, batching=not args.no_batching, threads=args.threads or os.cpu_count() or 1)
-    if token is None and args.host not in ("127.0.0.1", "::1", "localhost"):
-        console.print(f"listening on {args.host} without a token: everyone who reaches it can use it", style="yellow")
-    config = uvicorn.Config(
-        build(server, token),
-        host=args.host,
-        port=args.port,
-        log_level="warning",
-        timeout_graceful_shutdown=int(args.time_limit) + 5,
-        server_header=False,
-    )
-    listener = config.bind_socket() if args.port == 0 else None
-    port = listener.getsockname()[1] if listener else args.port
-    console.print(f"{served.name} is served at http://{args.host}:{port}/", soft_wrap=True)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # uvicorn drains on them and then raises them again: a clean end
-    uvicorn.Server(config).run(sockets=[listener] if listener else None)
+    with listen(args.host, args.port) as listener:
+        _few_heaps()
+        served = open_served(
+            args.model,
+            device=args.device,
+            transform=args.transform,
+            gamma=args.gamma,
+            calibration=args.calibration,
+        )
+        server = Server(served, limits, batching=not args.no_batching, threads=args.threads or os.cpu_count() or 1)
+        if token is None and args.host not in LOCAL:
+            say = f"listening on {args.host} without a token: everyone who reaches it can use it"
+            console.print(say, style="yellow")
+        config = uvicorn.Config(
+            build(server, token, hosts_of(args.host, args.allow_host)),
+            http=impatient(limits.body_seconds),
+            log_level="warning",
+            timeout_graceful_shutdown=int(args.time_limit) + 5,
+            server_header=False,
+        )
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)  # uvicorn drains on them and then raises them again: a clean end
+        host = f"[{args.host}]" if ":" in args.host else args.host
+        name = served.classifier.name or served.source
+        console.print(f"{name} is served at http://{host}:{listener.getsockname()[1]}/", soft_wrap=True)
+        uvicorn.Server(config).run(sockets=[listener])
     return 0
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from warpcert.app.serve.jobs import Token
-from warpcert.classifier.voting import Logits
+from warpcert.classifier import Classifier
 
-__all__ = ["Batcher", "pass_size"]
+__all__ = ["Batcher", "Queued", "pass_size"]
 
 POLL = 0.05  # seconds between two looks at a token while its samples wait
 
@@ -34,8 +35,20 @@ class _Entry:
 
 
 @final
+class Queued(nn.Module):
+    """A network as a request's thread calls it: blocks until its logits are there, or ends with the token."""
+
+    def __init__(self, batcher: Batcher, token: Token) -> None:
+        super().__init__()
+        self.batcher, self.token = batcher, token
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return self.batcher.ask(batch, self.token)
+
+
+@final
 class Batcher:
-    """Logits of many threads' batches, each row as the classifier gives it; passes hold up to `size` samples.
+    """Logits of many threads' batches, each row as the network gives it; passes hold up to `size` samples.
 
     Rows are taken in the order they came, from as many requests as fit; a batch larger than a pass is cut. What came
     while a pass ran goes into the next: nobody waits for company. With size None every batch is its own pass. Logits
@@ -43,34 +56,41 @@ class Batcher:
     """
 
     def __init__(
-        self, classifier: Logits, size: int | None, threads: int = 0, seen: Callable[[int, int], None] | None = None
-    ) -> None:
+        self, classifier: Classifier, size: int | None, threads: int = 0,
+        seen: Callable[[int, int], None] | None = None,
+    ) -> None:  # fmt: skip
         self.passes = self.samples = 0
         self._classifier, self._size, self._threads, self._seen = classifier, size, threads, seen
         self._queue, self._closed, self._change = deque[_Entry](), False, threading.Condition()
         self._thread = threading.Thread(target=self._work, name="device", daemon=True)
         self._thread.start()
 
-    def classifier(self, token: Token) -> Logits:
-        """What a request's thread calls: blocks until its logits are there, or ends with the token."""
+    def classifier(self, token: Token) -> Classifier:
+        """The classifier for one request: the same function, facts and fingerprint; its network's batches are queued
+        here.
+        """
+        made = copy(self._classifier)
+        made._modules = {}
+        made.__dict__.pop("network", None)  # a function stands there, a module among the modules
+        made.network = Queued(self, token).eval()
+        return made
 
-        def logits(batch: Tensor) -> Tensor:
+    def ask(self, batch: Tensor, token: Token) -> Tensor:
+        """The network's logits."""
+        token.check()
+        entry = _Entry(batch)
+        with self._change:
+            if self._closed:
+                raise RuntimeError("the server has shut down")
+            self._queue.append(entry)
+            self._change.notify()
+        while not entry.done.wait(POLL):
+            entry.dropped = token.ended
             token.check()
-            entry = _Entry(batch)
-            with self._change:
-                if self._closed:
-                    raise RuntimeError("the server has shut down")
-                self._queue.append(entry)
-                self._change.notify()
-            while not entry.done.wait(POLL):
-                entry.dropped = token.ended
-                token.check()
-            if entry.error is not None:
-                raise entry.error
-            token.samples += len(batch)
-            return torch.cat(entry.pieces) if len(entry.pieces) > 1 else entry.pieces[0]
-
-        return logits
+        if entry.error is not None:
+            raise entry.error
+        token.samples += len(batch)
+        return torch.cat(entry.pieces) if len(entry.pieces) > 1 else entry.pieces[0]
 
     def close(self) -> None:
         """Runs what is queued and ends the thread."""
@@ -112,7 +132,7 @@ class Batcher:
                 continue
             try:
                 rows = [entry.batch[start:stop] for entry, start, stop in parts]
-                logits = self._classifier(torch.cat(rows) if len(rows) > 1 else rows[0])
+                logits = self._classifier.network(torch.cat(rows) if len(rows) > 1 else rows[0])
                 pieces = logits.tensor_split(torch.tensor([len(r) for r in rows]).cumsum(0)[:-1])
             except Exception as error:  # the requests of this pass get it; the server goes on
                 for entry, _, _ in parts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,22 +16,28 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
-from warpcert.app.serve import answers, pictures, schemas
-from warpcert.app.serve.jobs import BusyError, CancelledError, LateError
+from warpcert import methods
+from warpcert.app.serve import answers, asked, document, schemas
+from warpcert.app.serve.jobs import BusyError, CancelledError, LateError, Token
 from warpcert.app.serve.limits import Gate
-from warpcert.app.serve.requests import check_certify, check_originals, check_predict, picture_of, read
-from warpcert.app.serve.server import Server, status_of
+from warpcert.app.serve.server import Seldom, Server, status_of
+from warpcert.classifier import Smoothed
+from warpcert.learn import pictures
+from warpcert.transforms import SpatialTransform
 from warpcert.version import __version__
 
 __all__ = ["build"]
+
+log = logging.getLogger("uvicorn.error")
 
 FAILURES: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.Failure, "description": text}
     for status, text in {
         400: "the body is not JSON or not a form",
         401: "no token, or a wrong one",
-        403: "sent by another site's page",
+        403: "sent by another site's page, or asked by another name",
         408: "the body came too slowly",
         413: "the body is too large",
         415: "neither JSON nor a form",
@@ -41,27 +48,33 @@ FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def build(server: Server, token: str | None = None) -> FastAPI:
-    """The application around a server; it drains the server when it is shut down."""
+def build(server: Server, token: str | None = None, hosts: frozenset[str] | None = None) -> FastAPI:
+    """The application around a server; it drains the server when it is shut down. With hosts, it is asked by these
+    names only.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        seldom = Seldom()
+        log.addFilter(seldom)
         yield
         server.close()
+        log.removeFilter(seldom)
 
     app = FastAPI(
         title="warpcert",
         version=__version__,
-        description="A classifier with a guarantee: smoothed answers, and how far they are proved to be kept.",
+        description="A classifier with a guarantee: its answers, and how far they are proved to be kept.",
         lifespan=lifespan,
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
         separate_input_output_schemas=False,
     )
-    app.add_middleware(Gate, limits=server.limits, token=token, metrics=server.metrics)
+    app.add_middleware(Gate, limits=server.limits, token=token, hosts=hosts, metrics=server.metrics)
     _add_errors(app)
     _add_documents(app, server)
-    _add_questions(app, server)
+    _add_pictures(app, server)
+    _add_predict(app, server)
     _add_certify(app, server)
     return app
 
@@ -77,6 +90,11 @@ def _add_errors(app: FastAPI) -> None:
     async def _(_: Request, error: RequestValidationError) -> JSONResponse:
         return JSONResponse({"error": str(error.errors()[0]["msg"])}, 422)
 
+    @app.exception_handler(ClientDisconnect)
+    async def _(_: Request, error: ClientDisconnect) -> Response:
+        log.warning("a client went away before its request had arrived")
+        return Response(status_code=499)
+
     async def sentence(_: Request, error: Exception) -> JSONResponse:
         status, text = status_of(error)
         headers = {"Retry-After": str(error.seconds)} if isinstance(error, BusyError) else None
@@ -88,11 +106,15 @@ def _add_errors(app: FastAPI) -> None:
 
 def _add_documents(app: FastAPI, server: Server) -> None:
     html = (resources.files("warpcert") / "app" / "serve" / "page.html").read_text(encoding="utf-8")
-    policy = _policy(html)
 
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
-        return HTMLResponse(html, headers=policy)
+        return HTMLResponse(html, headers=_policy(html))
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        shown = document.page(app.openapi())
+        return HTMLResponse(shown, headers=_policy(shown))
 
     @app.get("/healthz", summary="Whether the server answers")
     async def health() -> dict[str, str]:
@@ -102,33 +124,31 @@ def _add_documents(app: FastAPI, server: Server) -> None:
     async def metrics() -> Response:
         return Response(server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @app.get("/v1/defence", summary="What is served: model, defence, threat, methods, limits", responses=_only(401))
-    async def defence() -> dict[str, Any]:
+    @app.get("/v1/classifier", summary="What is served: classifier, threat, methods, limits", responses=_only(401, 403))
+    async def classifier() -> dict[str, Any]:
         return _describe(server)
 
-    @app.get("/v1/samples", summary="Bundled pictures to try", responses=_only(401))
+    @app.get("/v1/samples", summary="Bundled pictures to try", responses=_only(401, 403))
     async def samples() -> list[dict[str, Any]]:
         return [
-            {"image": base64.b64encode(pictures.to_png(x)).decode(), "label": label}
+            {"image": base64.b64encode(pictures.encode(x)).decode(), "label": label}
             for x, label in server.served.samples
         ]
 
 
-def _add_questions(app: FastAPI, server: Server) -> None:
-    served, limits, batcher = server.served, server.limits, server.batcher
+def _add_pictures(app: FastAPI, server: Server) -> None:
+    served, limits = server.served, server.limits
 
     @app.post(
-        "/v1/predict",
-        summary="The smoothed answer, or abstain",
-        responses=FAILURES | {200: {"model": schemas.PredictAnswer}},
-        openapi_extra=schemas.json_or_form(schemas.Predict),
+        "/v1/picture",
+        summary="A picture file of any size, made to fit the classifier, and what was changed",
+        responses=FAILURES | {200: {"model": schemas.Fitted}},
+        openapi_extra=schemas.file_body(),
     )
-    async def predict(request: Request) -> Response:
-        asked, file = await read(request, schemas.Predict)
-        check_predict(asked, limits)
-        x = picture_of(asked, file, served)
-        found = await server.answer(request, server.quick, lambda t: answers.predict(served, batcher, x, asked, t))
-        return Response(json.dumps(found), media_type="application/json")
+    async def fit(request: Request) -> dict[str, Any]:
+        raw = await asked.file_of(request)
+        found = await server.answer(request, server.pictures, lambda _: pictures.fitted(raw, served.shape))
+        return {"image": base64.b64encode(pictures.encode(found.image)).decode(), "notes": list(found.notes)}
 
     @app.post(
         "/v1/attack",
@@ -138,14 +158,10 @@ def _add_questions(app: FastAPI, server: Server) -> None:
         openapi_extra=schemas.json_or_form(schemas.Attack),
     )
     async def attack(request: Request) -> Response:
-        asked, file = await read(request, schemas.Attack)
-        t = served.threat.transform
-        if len(asked.gamma) != t.dim:
-            raise ValueError(f"{t.name} has {t.dim} parameter(s) in {t.unit}; got {len(asked.gamma)}")
-        for value in asked.gamma:
-            limits.check("gamma", value, -1000, 1000)
-        x = picture_of(asked, file, served)
-        png = await server.answer(request, server.quick, lambda _: answers.attack(served, x, asked.gamma))
+        question, file = await asked.read(request, schemas.Attack)
+        asked.check_attack(question, served, limits)
+        x = asked.picture_of(question, file, served)
+        png = await server.answer(request, server.quick, lambda _: answers.attack(served.threat, x, question.gamma))
         return Response(png, media_type="image/png")
 
     @app.post(
@@ -155,11 +171,30 @@ def _add_questions(app: FastAPI, server: Server) -> None:
         openapi_extra=schemas.json_or_form(schemas.Originals),
     )
     async def originals(request: Request) -> Response:
-        asked, file = await read(request, schemas.Originals)
-        check_originals(asked, limits)
-        x = picture_of(asked, file, served)
-        found = await server.answer(request, server.quick, lambda _: answers.originals(served, x, asked.cells))
+        question, file = await asked.read(request, schemas.Originals)
+        asked.check_originals(question, limits)
+        x = asked.picture_of(question, file, served)
+        found = await server.answer(request, server.slow, lambda _: answers.originals(served.threat, x, question.cells))
         return JSONResponse(found)
+
+
+def _add_predict(app: FastAPI, server: Server) -> None:
+    served, limits, batcher = server.served, server.limits, server.batcher
+
+    @app.post(
+        "/v1/predict",
+        summary="The deployed answer, or abstain",
+        responses=FAILURES | {200: {"model": schemas.PredictAnswer}},
+        openapi_extra=schemas.json_or_form(schemas.Predict),
+    )
+    async def predict(request: Request) -> Response:
+        question, file = await asked.read(request, schemas.Predict)
+        asked.check_predict(question, limits)
+        x = asked.picture_of(question, file, served)
+        found = await server.answer(
+            request, server.quick, lambda token: answers.predict(batcher.classifier(token), x, question)
+        )
+        return Response(json.dumps(found), media_type="application/json")
 
 
 def _add_certify(app: FastAPI, server: Server) -> None:
@@ -173,17 +208,20 @@ def _add_certify(app: FastAPI, server: Server) -> None:
         openapi_extra=schemas.json_or_form(schemas.Certify),
     )
     async def certify(request: Request) -> Response:
-        asked, file = await read(request, schemas.Certify)
-        threat = check_certify(asked, served, limits)
-        x = picture_of(asked, file, served)
+        question, file = await asked.read(request, schemas.Certify)
+        threat = asked.threat_of(question, served, limits)
+        method = asked.method_of(question, served, threat, limits)
+        x = asked.picture_of(question, file, served)
+
+        def work(token: Token) -> dict[str, Any]:
+            return answers.certify(batcher.classifier(token), x, method, threat, token)
+
         if "text/event-stream" in request.headers.get("accept", ""):
-            token, job = server.start(lambda t: answers.certify(served, batcher, x, asked, threat, t))
-            expected = None if asked.method in ("cover", "exact") else asked.n
+            token, job = server.start(server.queue_of(method), work)
+            expected = getattr(method, "n", None) if served.classifier.over else None  # others stop when they know
             events = server.stream(token, job, expected)
             return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-        found = await server.answer(
-            request, server.slow, lambda t: answers.certify(served, batcher, x, asked, threat, t)
-        )
+        found = await server.answer(request, server.queue_of(method), work)
         return Response(json.dumps(found), media_type="application/json")
 
 
@@ -195,8 +233,9 @@ def _policy(html: str) -> dict[str, str]:
     """The page may run its own script and style and talk to this server, nothing else."""
 
     def hashed(tag: str) -> str:
-        (inside,) = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.S)
-        return f"'sha256-{base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()}'"
+        found = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.S)
+        digests = (base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode() for inside in found)
+        return " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
 
     rules = (
         f"default-src 'none'; script-src {hashed('script')}; style-src {hashed('style')}; "
@@ -206,28 +245,36 @@ def _policy(html: str) -> dict[str, str]:
 
 
 def _describe(server: Server) -> dict[str, Any]:
-    s, limits = server.served, server.limits
-    t, c = s.threat.transform, s.calibration
+    s, limits, c = server.served, server.limits, server.served.classifier
+    t, box = s.threat.transform, s.threat.box
+    kept = c.about.notes.get("calibration")
     return {
-        "name": s.name,
-        "model": s.fingerprint,
+        "name": c.name,
+        "source": s.source,
+        "fingerprint": c.fingerprint,
+        "facts": c.facts,
         "version": __version__,
         "shape": list(s.shape),
         "classes": list(s.classes),
         "device": s.device.type,
-        "defence": s.defence.to_dict(),
+        "votes": isinstance(c, Smoothed),
         "threat": s.threat.to_dict(),
         "transform": {
             "name": t.name,
             "unit": t.unit,
+            "unit_name": t.unit_name,
             "noun": t.noun,
             "dim": t.dim,
-            "gamma": [
-                [t.surface(a), t.surface(b)] for a, b in zip(s.threat.box.lower, s.threat.box.upper, strict=True)
-            ],
+            "dial": t.dial,
+            "moves": isinstance(t, SpatialTransform),
+            "range": [[t.surface(a), t.surface(b)] for a, b in zip(box.lower, box.upper, strict=True)],
         },
-        "methods": list(s.methods),
-        "calibration": {"E": c.E, "rho": c.rho, "q_E": c.q_E, "digest": c.digest} if c else None,
+        "method": c.method,
+        "methods": [
+            {"name": m.name, "summary": m.summary, "attacked": m.attacked, "settings": m.settings()}
+            for m in map(methods.get, s.methods)
+        ],
+        "calibration": {k: kept[k] for k in ("E", "rho", "q_E", "digest")} if kept else None,
         "limits": {k: v for k, v in vars(limits).items() if v is not None},
         "samples": len(s.samples),
     }

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Attack", "Certify", "Failure", "Originals", "PictureRequest", "Predict", "json_or_form"]
+__all__ = [
+    "Attack",
+    "Certify",
+    "Failure",
+    "Fitted",
+    "Originals",
+    "PictureRequest",
+    "Predict",
+    "file_body",
+    "json_or_form",
+]
 
 
 class PictureRequest(BaseModel):
@@ -14,38 +24,52 @@ class PictureRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    image: str | None = Field(None, description="a PNG or JPEG file in base64, of just the model's size and channels")
+    image: str | None = Field(None, description="a PNG or JPEG file in base64, of just the classifier's size")
     pixels: list[list[list[float]]] | None = Field(None, description="numbers in [0,1]: channels, rows, columns")
 
 
 class Predict(PictureRequest):
-    """Ask for the smoothed classifier's answer."""
+    """Ask for the deployed answer. The settings are for votes: a classifier without noise does not use them."""
 
-    n: int = Field(1000, ge=1, description="samples, or with `early` the most that may be drawn")
-    alpha: float = Field(0.001, gt=0, lt=1, description="allowed probability of a wrong answer about g")
+    n: int = Field(1000, ge=1, description="votes, or with `early` the most that may be drawn")
+    alpha: float = Field(
+        0.001, gt=0, lt=1, description="allowed probability that another class wins the votes"
+    )
     early: bool = Field(False, description="stop as soon as an anytime-valid test has settled the answer")
 
 
 class Certify(PictureRequest):
-    """Ask how far the answer about this picture, an original, is kept."""
+    """Ask how far the answer about this picture is kept. Settings that are left out are the classifier's or the
+    method's own.
+    """
 
-    method: str = Field("cover", description="one of the methods that /v1/defence lists")
-    gamma: list[float] | None = Field(None, min_length=1, max_length=8, description="Γ in °, px, %; 50 is ±50")
-    alpha: float = Field(0.01, gt=0, lt=1, description="allowed failure probability of the whole certificate")
-    n: int = Field(10_000, ge=1, description="samples; of a cover, at most per window")
-    windows: int = Field(3, ge=1, description="windows per axis that share n and alpha")
+    method: str | None = Field(None, description="one of the methods that /v1/classifier lists")
+    gamma: list[float] | None = Field(
+        None, min_length=1, max_length=8, description="the range in degrees, pixels or per cent; 50 is ±50"
+    )
+    alpha: float | None = Field(None, gt=0, lt=1, description="allowed failure probability of the whole certificate")
+    n: int | None = Field(None, ge=1, description="samples; of a cover, at most per window")
+    windows: int | None = Field(None, ge=1, description="windows per axis that share n and alpha")
+    betas: int | None = Field(None, ge=2, description="parameters drawn for the error bound")
+    inverse: Literal["interval", "functional", "lagrangian"] | None = Field(
+        None, description="how possible originals are bounded; interval unless said otherwise, the fastest"
+    )
 
 
 class Attack(PictureRequest):
     """Ask for the picture as the attacker would hand it over."""
 
-    gamma: list[float] = Field(min_length=1, max_length=8, description="one parameter per axis, in °, px or %")
+    gamma: list[float] = Field(
+        min_length=1,
+        max_length=8,
+        description="one per axis: degrees counter-clockwise, pixels or per cent",
+    )
 
 
 class Originals(PictureRequest):
     """Ask which originals can lead to this picture, an attacked one."""
 
-    cells: int = Field(40, ge=2, description="parts that Γ is cut into along an axis")
+    cells: int = Field(40, ge=2, description="parts that the range is cut into along an axis")
 
 
 class Failure(BaseModel):
@@ -54,13 +78,21 @@ class Failure(BaseModel):
     error: str
 
 
+class Named(BaseModel):
+    """A classifier."""
+
+    name: str
+    fingerprint: str = Field(description="SHA-256 of its weights and of all that decides its answers")
+
+
 class PredictAnswer(BaseModel):
     """Sealed: save it as it came, and `warpcert check FILE` redoes its arithmetic."""
 
-    picture: str = Field(description="sha256 of the pixels as float32")
-    prediction: dict[str, Any]
-    certificate: dict[str, Any] | None = Field(description="online, if the server has a calibration: g(x) = g(x')")
-    plain: int = Field(description="what the base classifier says of the picture, without noise")
+    picture: str = Field(description="SHA-256 of the pixels as float32")
+    prediction: dict[str, Any] = Field(
+        description="label (−1: abstains), rule, the classifier's name and fingerprint, and votes or leading logits"
+    )
+    certificate: None
     digest: str
 
 
@@ -69,9 +101,15 @@ class CertifyAnswer(BaseModel):
 
     picture: str
     prediction: None
-    certificate: dict[str, Any]
-    reach: list[list[float]] | None = Field(description="the certified range, each axis as [from, to] in °, px or %")
+    certificate: dict[str, Any] = Field(description="`derived` holds its sentence, its kind and its range")
     digest: str
+
+
+class Fitted(BaseModel):
+    """A picture of the classifier's size, and what was done to get it."""
+
+    image: str = Field(description="PNG in base64")
+    notes: list[str] = Field(description="what was changed, in words; empty if nothing was")
 
 
 class OriginalsAnswer(BaseModel):
@@ -95,3 +133,9 @@ def json_or_form(model: type[BaseModel]) -> dict[str, Any]:
     }
     content = {"application/json": {"schema": schema}, "multipart/form-data": {"schema": form}}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def file_body() -> dict[str, Any]:
+    """The request body in OpenAPI: a picture file as it is."""
+    file = {"schema": {"type": "string", "format": "binary"}}
+    return {"requestBody": {"required": True, "content": {"image/png": file, "image/jpeg": file}}}

@@ -1,10 +1,11 @@
-"""A server's insides: the device, the two queues, the counts; and how a request waits for its job."""
+"""A server's insides: the device, the queues, the counts; and how a request waits for its job."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from typing import Any, final
@@ -16,12 +17,36 @@ from warpcert.app.serve.jobs import BusyError, CancelledError, LateError, Pool, 
 from warpcert.app.serve.limits import Limits
 from warpcert.app.serve.metrics import Metrics
 from warpcert.app.serve.served import Served
+from warpcert.methods import Method
 
-__all__ = ["Server", "status_of"]
+__all__ = ["Seldom", "Server", "status_of"]
 
 log = logging.getLogger("uvicorn.error")
 POLL = 0.1  # seconds between two looks whether the client is still there
 PROGRESS = 0.5  # seconds between two progress events
+
+
+@final
+class Seldom(logging.Filter):
+    """Lets each warning through once a minute, with the number of those that it stands for: who opens and closes
+    connections all day cannot fill the log.
+    """
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        super().__init__()
+        self._seconds, self._last, self._kept = seconds, dict[str, float](), dict[str, int]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        message, now = str(record.msg), time.monotonic()
+        if now - self._last.get(message, -self._seconds) < self._seconds:
+            self._kept[message] = self._kept.get(message, 0) + 1
+            return False
+        self._last[message] = now
+        if kept := self._kept.pop(message, 0):
+            record.msg = f"{message} (and {kept} more since the last such line)"
+        return True
 
 
 @final
@@ -31,18 +56,27 @@ class Server:
     def __init__(self, served: Served, limits: Limits, *, batching: bool = True, threads: int = 0) -> None:
         self.served, self.limits, self.metrics, self.draining = served, limits, Metrics(), False
         size = pass_size(served.device) if batching else None
-        self.batcher = Batcher(served.model, size, threads, self.metrics.passed)
+        self.batcher = Batcher(served.classifier, size, threads, self.metrics.passed)
         self.quick = Pool("quick", limits.quick if batching else 1, limits.waiting)
         self.slow = Pool("slow", limits.slow if batching else 1, limits.waiting)
-        for pool in (self.quick, self.slow):
+        self.unseen = Pool("unseen", limits.unseen, limits.waiting)
+        self.pictures = Pool("pictures", 1, limits.waiting)
+        self.pools = (self.quick, self.slow, self.unseen, self.pictures)
+        for pool in self.pools:
             self.metrics.watch(pool)
 
     def close(self) -> None:
         """Answers what was accepted, then stops."""
         self.draining = True
-        self.quick.close()
-        self.slow.close()
+        for pool in self.pools:
+            pool.close()
         self.batcher.close()
+
+    def queue_of(self, method: Method) -> Pool:
+        """Methods that look for unseen originals have a queue of their own: they take minutes where others take
+        seconds.
+        """
+        return self.unseen if "inverse" in method.settings() else self.slow
 
     async def answer(self, request: Request, pool: Pool, work: Callable[[Token], Any]) -> Any:
         """The job's result; if the client goes away first, the job is cancelled."""
@@ -79,10 +113,10 @@ class Server:
                 self._note(CancelledError(), token)
                 future.add_done_callback(lambda f: f.cancelled() or f.exception())
 
-    def start(self, work: Callable[[Token], Any]) -> tuple[Token, Future[Any]]:
+    def start(self, pool: Pool, work: Callable[[Token], Any]) -> tuple[Token, Future[Any]]:
         """A certificate in the making; a BusyError is raised at once, before any answer has begun."""
         token = Token(self.limits.seconds)
-        return token, self._submit(self.slow, work, token)
+        return token, self._submit(pool, work, token)
 
     def _submit(self, pool: Pool, work: Callable[[Token], Any], token: Token) -> Future[Any]:
         try:
