@@ -13,7 +13,7 @@ from PIL import Image
 
 from warpcert.app.cli import main
 from warpcert.app.cli.ranges import estimate, ranges
-from warpcert.app.pictures import read_picture, write_picture
+from warpcert.learn.pictures import read_picture, write_picture
 from warpcert.learn import data
 from warpcert.originals.protocol import IntervalInverse
 from warpcert.runs.store import read_records

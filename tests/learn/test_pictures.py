@@ -116,7 +116,7 @@ def test_a_bomb_is_refused_from_its_header(side: int, why: str, tmp_path: Path) 
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "bomb.png").write_bytes(raw)
     with pytest.raises(ValueError, match=why):
-        pictures.read(tmp_path / "cat" / "bomb.png")
+        pictures.read_picture(tmp_path / "cat" / "bomb.png")
     with pytest.raises(ValueError, match=why):
         readers.read_folder(tmp_path)
 

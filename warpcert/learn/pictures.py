@@ -22,7 +22,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from PIL.Image import Image as Raster
 
-__all__ = ["MOST", "Picture", "decode", "digest", "encode", "fitted", "read", "write"]
+__all__ = ["MOST", "Picture", "decode", "digest", "encode", "fitted", "read_picture", "write_picture"]
 
 MOST = 2**24  # pixels that are ever unpacked: more than a photograph of 12 megapixels
 FORMATS = ("PNG", "JPEG")
@@ -98,7 +98,7 @@ def fitted(raw: bytes, shape: tuple[int, ...], name: str = "the picture") -> Pic
     return Picture(_levels(raster), notes)
 
 
-def read(path: Path, shape: tuple[int, ...] | None = None) -> Tensor:
+def read_picture(path: Path, shape: tuple[int, ...] | None = None) -> Tensor:
     """A picture file as float32 [C,H,W] in [0,1]: see `decode`."""
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
@@ -115,7 +115,7 @@ def encode(x: Tensor) -> bytes:
     return file.getvalue()
 
 
-def write(x: Tensor, path: Path) -> None:
+def write_picture(x: Tensor, path: Path) -> None:
     """A picture [C,H,W] in [0,1] as an 8-bit PNG file."""
     path.write_bytes(encode(x))
 

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _save(folder: Path, index: int, picture: Tensor, record: dict[str, Any]) -> None:
-    from warpcert.app.pictures import write_picture
+    from warpcert.learn.pictures import write_picture
 
     if picture.dim() == 3 and picture.shape[0] in (1, 3):
         write_picture(picture, folder / f"{index}.png")

@@ -140,7 +140,7 @@ def _pictures(args: argparse.Namespace, console: Console) -> int:
 
     from warpcert import methods
     from warpcert.app.cli.case import classifier_of, method_of, threat_of
-    from warpcert.app.pictures import read_picture
+    from warpcert.learn.pictures import read_picture
     from warpcert.runs.job import device_of, seed_for
     from warpcert.runs.progress import Watch
 

@@ -77,8 +77,8 @@ def _pictures(args: argparse.Namespace, threat: Threat) -> tuple[Tensor, Tensor 
     """x' and, if known, x."""
     import torch
 
-    from warpcert.app.pictures import read_picture
     from warpcert.learn import data
+    from warpcert.learn.pictures import read_picture
 
     if args.image is not None:
         x_attacked = read_picture(args.image)

@@ -92,7 +92,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 def _open(args: argparse.Namespace) -> tuple[Classifier, Iterator[_Item]]:
     """The classifier and the pictures that are asked about."""
     from warpcert.app.cli.case import classifier_of, open_case
-    from warpcert.app.pictures import read_picture
+    from warpcert.learn.pictures import read_picture
     from warpcert.runs.job import device_of
     from warpcert.runs.run import Run
 
