@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar, final
 
 from warpcert.certificates import words
-from warpcert.certificates.evidence import Enumeration, ErrorBound, Kind, Margins, Share, columns, rows
+from warpcert.certificates.columns import columns, rows
+from warpcert.certificates.evidence import Enumeration, ErrorBound, Kind, Margins, Share
 from warpcert.certificates.sealed import same, seal
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.voting import ABSTAIN

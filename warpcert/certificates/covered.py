@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpcert import statistics as stats
 from warpcert.certificates import words
@@ -38,19 +39,18 @@ class Covered(Cells):
     def deployed(self) -> str:
         return words.smoothed(self.defence.without_parameter_noise(self.defence.sigma_noise))
 
-    def _accepted(self) -> tuple[bool, ...]:
-        needed = (radius.needed_probability(w.E, self.defence.sigma_noise) for w in self.windows)
-        p0 = np.array([math.nan if p is None or not w.n else p for p, w in zip(needed, self.windows, strict=True)])
-        tested = ~np.isnan(p0)
-        good = np.zeros(len(p0), dtype=np.bool_)
+    def _accepted(self) -> NDArray[np.bool_]:
+        w, sigma = self.cells, self.defence.sigma_noise
+        needed, which = np.unique(w.E, return_inverse=True)
+        p0 = np.array([radius.needed_probability(e, sigma) or math.nan for e in needed.tolist()])[which]
+        tested = ~np.isnan(p0) & (w.n > 0)
+        good = np.zeros(len(w), dtype=np.bool_)
         if not tested.any():
-            return tuple(good.tolist())
-        alphas = {w.alpha for w in self.windows}
-        if len(alphas) > 1:
+            return good
+        if (w.alpha != w.alpha[0]).any():
             raise ValueError("the windows of a cover share one α")
-        k, n = (np.array([getattr(w, name) for w in self.windows], dtype=np.int64) for name in ("k", "n"))
-        good[tested] = stats.accepts(k[tested], (n - k)[tested], p0[tested], alphas.pop())
-        return tuple(good.tolist())
+        good[tested] = stats.accepts(w.k[tested], (w.n - w.k)[tested], p0[tested], float(w.alpha[0]))
+        return good
 
     def _claim(self) -> str:
         return f"label {self.label} of {self._who} is kept under {self._every}"
@@ -71,8 +71,8 @@ class Covered(Cells):
         return [("largest E", f"{self.error.E:.4g} ({self.error.kind})"), ("α spent", spent(self.ledger))]
 
     def table(self, most: int = 12) -> tuple[Table, str]:
-        samples = f"{sum(w.n for w in self.windows):,}".replace(",", "\u202f")
-        return [], f"{len(self.windows)} windows, {sum(self.accepted)} accepted, {samples} samples in all."
+        samples = f"{int(self.cells.n.sum()):,}".replace(",", "\u202f")
+        return [], f"{len(self.windows)} windows, {self.accepted.sum()} accepted, {samples} samples in all."
 
     def because(self) -> str:
         return f"Each certificate is false with probability at most {self.alpha:g}."
@@ -81,4 +81,4 @@ class Covered(Cells):
         super()._check()
         if self.defence.reference is not None:
             raise ValueError("a reference turns known originals; a certificate by a cover has none")
-        check_alpha(self.alpha, self.ledger, (self.error.alpha, *(w.alpha for w in self.windows)))
+        check_alpha(self.alpha, self.ledger, (self.error.alpha, *self.cells.alpha.tolist()))

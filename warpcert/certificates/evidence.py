@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, final
+from typing import final
 
 from warpcert import statistics as stats
 from warpcert.statistics import radius
 from warpcert.transforms import Box
 
-__all__ = ["NO_ERROR", "Enumeration", "ErrorBound", "Kind", "Margins", "Share", "Window", "columns", "rows"]
+__all__ = ["NO_ERROR", "Enumeration", "ErrorBound", "Kind", "Margins", "Share", "Window"]
 
 
 class Kind(StrEnum):
@@ -139,40 +138,3 @@ class Share:
     def rho(self) -> float:
         """The least ρ that so many β's can show."""
         return stats.upper_bound(self.allowed, self.betas, self.alpha_inner)
-
-
-ENDS = ("lower", "upper")  # of a cell
-PLAIN = {f.name: f.default for f in fields(Window) if f.name not in ("center", "cell")}
-
-
-def columns(windows: Sequence[Window]) -> dict[str, Any]:
-    """Windows as JSON columns, without those in which nothing is set. Cells, of which a cover has thousands, as columns
-    of their ends, axis by axis, without centres and with what all of them share written once.
-    """
-    full = {name: [getattr(w, name) for w in windows] for name in PLAIN}
-    told = {name: column for name, column in full.items() if any(v != PLAIN[name] for v in column)}
-    cells = [w.cell for w in windows if w.cell]
-    if not cells:
-        return {"center": [w.center for w in windows]} | told
-    if len(cells) < len(windows) or any(w.cell and w.cell.center != w.center for w in windows):
-        raise ValueError("either all windows are cells, around their own centres, or none is")
-    ends = {end: [list(axis) for axis in zip(*(getattr(c, end) for c in cells), strict=True)] for end in ENDS}
-    return ends | {name: column[0] if len(set(column)) == 1 else column for name, column in told.items()}
-
-
-def rows(stored: dict[str, Any]) -> tuple[Window, ...]:
-    """What `columns` was given; a ValueError for columns of unequal lengths."""
-    if "lower" not in stored:
-        return tuple(_window(stored, values) for values in zip(*stored.values(), strict=True))
-    stored = stored | {end: list(zip(*stored[end], strict=True)) for end in ENDS}
-    count = len(stored["lower"])
-    lists = [v if isinstance(v, list) else [v] * count for v in stored.values()]
-    return tuple(_window(stored, values) for values in zip(*lists, strict=True))
-
-
-def _window(names: Iterable[str], values: tuple[Any, ...]) -> Window:
-    w = dict(zip(names, values, strict=True))
-    if "lower" not in w:
-        return Window(**w | {"center": tuple(w["center"])})
-    cell = Box(*(tuple(w.pop(end)) for end in ENDS))
-    return Window(**w, center=cell.center, cell=cell)

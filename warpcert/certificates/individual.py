@@ -35,6 +35,10 @@ class Individual(Balls):
     excluded: float | None = None
     impossible: tuple[Box, ...] = ()  # windows in which every γ turned out to be impossible, by one of the β's
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "windows", tuple(self.windows))
+
     def _error_in(self, window: Window) -> float:
         return window.E
 

@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from warpcert.certificates import words
 from warpcert.certificates.cells import Cells
 from warpcert.certificates.evidence import Kind, Margins
@@ -31,8 +34,8 @@ class ByMargins(Cells):
     def deployed(self) -> str:
         return "plain classifier"
 
-    def _accepted(self) -> tuple[bool, ...]:
-        return tuple(w.margin > self.margins.needed(w.E) for w in self.windows)
+    def _accepted(self) -> NDArray[np.bool_]:
+        return np.asarray(self.cells.margin > self.margins.needed(1.0) * self.cells.E)
 
     def _claim(self) -> str:
         return f"{self._who} answers {self.label} under {self._every}"

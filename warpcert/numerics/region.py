@@ -13,7 +13,7 @@ from torch import Tensor
 
 from warpcert.numerics.box import Box
 
-__all__ = ["Region", "covered", "outward", "reach", "union"]
+__all__ = ["Region", "covered", "outward", "reach", "reach_of_cells", "union"]
 
 
 @final
@@ -59,12 +59,30 @@ class Region:
         return self.radius is not None and math.hypot(*near) < self.radius
 
 
+def reach_of_cells(box: Box, lower: Tensor, upper: Tensor) -> Box | None:
+    """`reach` for the closed cells lower … upper [J,d], float64."""
+    if box.dim == 1:
+        if not len(lower):
+            return None
+        lower, order = lower[:, 0].sort()
+        highest = upper[order, 0].cummax(0).values
+        first = torch.ones_like(lower, dtype=torch.bool)
+        first[1:] = lower[1:] > highest[:-1]
+        last = torch.cat((first[1:], first[:1]))
+        pieces = zip(lower[first].tolist(), highest[last].tolist(), strict=True)
+        return _stretched(box, [piece for piece in pieces if piece[0] <= 0 <= piece[1]])
+    ends = torch.stack((lower, upper), 1)
+    if _gaps(box.scaled(0.0), ends).numel():
+        return None
+    return _shrunk(box, _gaps(box, ends))
+
+
 def covered(box: Box, regions: Sequence[Region], depth: int = 60) -> bool:
     """True only if the box lies in the union of the regions: for one parameter and for cells if and only if."""
     if box.dim == 1:
         return any(lo <= box.lower[0] and box.upper[0] <= hi for lo, hi in union(regions))
     cells = _cells(regions)
-    return _subdivided(box, regions, depth) if cells is None else not _gaps(box, cells).numel()
+    return _subdivided(box, regions, depth) if cells is None else not _gaps(box, _ends(cells, box.dim)).numel()
 
 
 def reach(box: Box, regions: Sequence[Region]) -> Box | None:
@@ -76,7 +94,11 @@ def reach(box: Box, regions: Sequence[Region]) -> Box | None:
     cells = _cells(regions)
     if cells is None:
         return _reach_by_halving(box, regions)
-    gaps = _gaps(box, cells)
+    return _shrunk(box, _gaps(box, _ends(cells, box.dim)))
+
+
+def _shrunk(box: Box, gaps: Tensor) -> Box:
+    """The largest multiple that meets no gap."""
     if not gaps.numel():
         return box
     return box.scaled(float(outward(box, gaps[:, 0], gaps[:, 1]).min()) * (1 - 1e-12))
@@ -96,12 +118,16 @@ def _cells(regions: Sequence[Region]) -> list[Box] | None:
 
 
 def _reach_on_a_line(box: Box, regions: Sequence[Region]) -> Box | None:
-    if covered(box, regions):
-        return box
-    around = [(lo, hi) for lo, hi in union(regions) if lo <= 0 <= hi]
+    return _stretched(box, [(lo, hi) for lo, hi in union(regions) if lo <= 0 <= hi])
+
+
+def _stretched(box: Box, around: list[tuple[float, float]]) -> Box | None:
+    """The largest multiple inside the first of the intervals around 0."""
     if not around:
         return None
     (lo, hi), (first, last) = around[0], (box.lower[0], box.upper[0])
+    if lo <= first and last <= hi:
+        return box
     t = min(lo / first if first < 0 else 1.0, hi / last if last > 0 else 1.0)
     return box.scaled(t * (1 - 1e-12))
 
@@ -127,13 +153,16 @@ def union(regions: Sequence[Region]) -> list[tuple[float, float]]:
     return merged
 
 
-def _gaps(box: Box, cells: Sequence[Box]) -> Tensor:
-    """The pieces of the box that closed cells leave uncovered: their ends [n,2,d].
+def _ends(cells: Sequence[Box], dim: int) -> Tensor:
+    return torch.tensor([(c.lower, c.upper) for c in cells], dtype=torch.float64).reshape(-1, 2, dim)
+
+
+def _gaps(box: Box, ends: Tensor) -> Tensor:
+    """The pieces of the box that closed cells with these ends [J,2,d] leave uncovered: their ends [n,2,d].
 
     The ends of the cells cut the box into a grid, and no end lies inside a piece of the grid: a piece is covered if and
     only if one cell contains it. Sides without length count as points.
     """
-    ends = torch.tensor([(c.lower, c.upper) for c in cells], dtype=torch.float64).reshape(-1, 2, box.dim)
     first, last = (torch.tensor(end, dtype=torch.float64) for end in (box.lower, box.upper))
     ends = ends[((ends[:, 0] <= last) & (ends[:, 1] >= first)).all(1)].clamp(first, last)  # what lies in the box
     long = (first < last).nonzero()[:, 0].tolist()
