@@ -47,7 +47,9 @@ def dial(draw: ImageDraw.ImageDraw, certified: tuple[float, float], limit: float
     for (low, high), colour, width in (((-limit, limit), PALE, 8), (certified, GREEN, 14)):
         draw.arc(box, -90 - high, -90 - low, fill=colour, width=width * SCALE)
     for mark in (-limit, 0, limit):
-        draw.text(point(mark, RADIUS + 22), f"{mark:+.0f}°".replace("+0", "0").replace("-", "−"), INK, font(13), anchor="mm")
+        draw.text(
+            point(mark, RADIUS + 22), f"{mark:+.0f}°".replace("+0", "0").replace("-", "−"), INK, font(13), anchor="mm"
+        )
     inside = certified[0] <= now <= certified[1]
     draw.line([point(now, 18), point(now, RADIUS - 16)], fill=GREEN if inside else RED, width=4 * SCALE)
 

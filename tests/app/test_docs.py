@@ -1,4 +1,4 @@
-"""The pages in docs/ do what they say: their Python runs, their commands parse, and the cheap ones run."""
+"""models.md and engines.md do what they say: their Python runs, their commands parse, and the cheap ones run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import warpcert as wc
 from warpcert.app.cli import build_parser, main
-from warpcert.runs.store import read_records
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -33,9 +33,10 @@ def test_the_commands_parse(page: str) -> None:
 def test_an_exported_network_is_certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(blocks("models.md", "python")[0], "models.md", "exec"), {})
-    exact = commands("models.md")[0]
-    assert main(exact) == 0
-    assert len(list(read_records(tmp_path / "runs/exact"))) == 2
+    assert main(commands("models.md")[0]) == 0
+    run = wc.Run(tmp_path / "runs/exact")
+    assert len(run.certificates) == 2
+    assert run.config["classifier"]["facts"]["step"] == 8
 
 
 @pytest.mark.filterwarnings("ignore:::art")

@@ -1,4 +1,4 @@
-"""The README's example runs as it stands (on a small picture), and its commands exist."""
+"""The README keeps its word: its code prints what it says, its commands exist, its pictures are those of the code."""
 
 from __future__ import annotations
 
@@ -8,37 +8,60 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from PIL import Image
 
-import warpcert as wc
+from benchmarks import animation
 from warpcert.app.cli import build_parser
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-class MyNet(torch.nn.Module):
-    """Sure of class 1, so that there is something to certify."""
-
-    def forward(self, z: torch.Tensor) -> torch.Tensor:
-        return torch.tensor([0.0, 9.0, 0.0]) + 0.01 * z.flatten(1)[:, :3]
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.S)
 
 
-def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
-    names: dict[str, Any] = {"MyNet": MyNet, "load_image": lambda: torch.rand(1, 9, 9)}
-    exec(compile(block.replace("10_000", "600"), "README", "exec"), names)
-    certificate = names["certificate"]
-    assert certificate.kind is wc.Kind.WITH_CONFIDENCE and certificate.reach is not None
-    assert names["answer"].label == 1
-    assert "kept under every rotation" in capsys.readouterr().out
+def test_it_is_short() -> None:
+    assert len(README.splitlines()) <= 110
+
+
+def test_the_example_prints_what_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,), (printed,) = blocks("python"), blocks("text")
+    names: dict[str, Any] = {}
+    exec(compile(code, "README", "exec"), names)
+    assert capsys.readouterr().out.split() == printed.split()
+    assert names["net"].predict(names["x"]) == names["certificate"].label
 
 
 def test_the_commands_parse() -> None:
-    blocks = re.findall(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
-    lines = [line.split("#")[0].rstrip(" \\&\n") for block in blocks for line in block.splitlines()]
+    lines = [line.split("#")[0].rstrip(" \\&\n") for block in blocks("sh") for line in block.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("warpcert ")]
-    rows = re.findall(r"`(certify [^`]*)`", README.read_text(encoding="utf-8"))
-    commands += [shlex.split(row) for row in rows]
-    assert len(commands) > 10
+    assert len(commands) >= 4
     for command in commands:
         build_parser().parse_args(command)
+
+
+def test_the_results_are_a_few_rows_and_a_plot() -> None:
+    section = README.split("<!-- table -->")[1].split("<!-- end of table -->")[0]
+    assert 3 <= sum(line.startswith("| ") for line in section.splitlines()) - 2 <= 6
+    assert re.search(r"!\[.*\]\(docs/img/.*\.svg\)", section)
+
+
+def test_the_animation_is_small_and_turns() -> None:
+    path = ROOT / "docs" / "img" / "dial.gif"
+    with Image.open(path) as picture:
+        assert picture.n_frames == len(animation.angles()) > 20  # type: ignore[attr-defined]
+    assert path.stat().st_size <= 400_000
+
+
+def test_the_animation_shows_a_true_certificate() -> None:
+    certificate, shown, frames = animation.frames()
+    low, high = certificate.range  # type: ignore[misc]
+    assert isinstance(low, float) and isinstance(high, float)
+    inside = [answer for angle, answer in shown if low <= angle <= high]
+    assert len(frames) == len(shown) and set(inside) == {certificate.label}
+    assert len(inside) < len(shown) and {answer for _, answer in shown} - {certificate.label}
+    with Image.open(animation.PAGE) as kept:
+        kept.seek(0)
+        difference = sum(kept.convert("RGB").resize((64, 28)).tobytes()) - sum(frames[0].resize((64, 28)).tobytes())
+    assert abs(difference) < 3 * 64 * 28  # less than one level on average: what the palette changes
