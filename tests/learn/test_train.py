@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from warpcert.classifier.defence import Defence
-from warpcert.classifier.levels import Coarse, coarsened
-from warpcert.learn.checkpoint import restore
+import warpcert as wc
+from warpcert.app.cli import main
+from warpcert.classifier.levels import coarsened
+from warpcert.learn.checkpoint import forget, restore
 from warpcert.learn.data import Dataset
 from warpcert.learn.losses import attack, disagreement, hardest
 from warpcert.learn.proxy import centers_of, plain_proxy, proxy
 from warpcert.learn.recipe import Recipe
-from warpcert.learn.train import _proxy, _Run, main, train
+from warpcert.learn.train import _proxy, _Run, train
 from warpcert.learn.views import Views, generator
-from warpcert.networks.resnet import build, fingerprint, load_weights
-from warpcert.threat import Threat
+from warpcert.networks.weights import build
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
@@ -69,10 +69,11 @@ def test_learns(tmp_path: Path) -> None:
     log = rows(tmp_path)
     assert result["finished"] and result["step"] == 40 and len(log) == 40
     assert log[-1]["loss"] < 0.7 * log[0]["loss"] and log[-1]["accuracy"] > 0.7
-    model, config, extra = load_weights(tmp_path / "model.safetensors")
-    assert result["fingerprint"] == fingerprint(model) and config.classes == 3
-    assert extra["recipe"] == "tiny" and Defence.from_dict(extra["defence"]) == recipe.defence()
-    votes = proxy(model, recipe.defence(), dots(), CPU, 20, centers_of(recipe.box()))
+    made = wc.load(str(tmp_path / "model.safetensors"))
+    assert result["fingerprint"] == made.fingerprint and made.classes == dots().classes
+    assert made.about.notes == {"recipe": "tiny", "dataset": "dots", "step": 40, "of": 40}
+    assert made.own_defence == recipe.defence() and made.threat == wc.Threat.rotation(20) and made.method == "dist-x"
+    votes = proxy(made.logits, recipe.defence(), dots(), CPU, 20, centers_of(recipe.box()))
     assert len(votes["centers"]) == 5 and votes["centers"][2]["center"] == [0.0]
     assert votes["centers"][2]["voted"] > 0.8 and votes["centers"][0]["center"][0] == pytest.approx(-20)
     assert 0 <= votes["worst_reaches"]["0.99"] <= votes["worst_reaches"]["0.5"] <= 1
@@ -84,7 +85,7 @@ def test_learns(tmp_path: Path) -> None:
     [
         {},
         {"optimizer": "adamw", "lr": 0.01, "draws": 2, "consistency": 1.0, "adv_steps": 2, "worst": 3},
-        {"front": "standard", "coarse": 8},
+        {"front": "standard", "levels": 8},
     ],
 )
 def test_resume_is_exact(tmp_path: Path, changes: dict) -> None:
@@ -131,7 +132,8 @@ def test_seeds_and_limits(tmp_path: Path) -> None:
     assert not short["finished"] and short["step"] == 1
     with pytest.raises(ValueError, match="another seed"):
         train(recipe.override(["seed=5"]), dots(), "cpu", tmp_path / "short")
-    other = train(recipe.override(["seed=1"]), dots(), "cpu", tmp_path / "short", resume=False)
+    forget(tmp_path / "short")
+    other = train(recipe.override(["seed=1"]), dots(), "cpu", tmp_path / "short")
     assert other["fingerprint"] == prints[2]
     with pytest.raises(ValueError, match="hold out 60 of 50"):
         train(recipe, dots(50), "cpu", tmp_path / "few")
@@ -169,32 +171,48 @@ def test_views_are_the_defence() -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, PLAIN | {"attacked": 1}, PLAIN | {"attacked": 0.5}])
-def test_coarse_views_are_what_a_coarse_classifier_sees(changes: dict) -> None:
+def test_views_at_levels_are_what_a_classifier_behind_levels_sees(changes: dict) -> None:
     recipe, x = Recipe.from_dict(BASE | changes), dots(8).images.float() / 255
     plain = Views(recipe, CPU)(x, generator(CPU, 0))
     for step in (1, 16, 64):
-        views = Views(recipe.override([f"coarse={step}"]), CPU)
+        views = Views(recipe.override([f"levels={step}"]), CPU)
         seen = views(x, generator(CPU, 0))
-        assert torch.equal(seen, Coarse(torch.nn.Identity(), step)(plain)) and seen.dtype == torch.float32
+        assert torch.equal(seen, coarsened(plain, step)) and seen.dtype == torch.float32
         assert torch.equal(coarsened(seen, step), seen) and not seen.requires_grad
         assert len((255 * seen).round().unique()) <= 255 // step + 2
         assert torch.equal(views.delta(seen, generator(CPU, 1)), Views(recipe, CPU).delta(plain, generator(CPU, 1)))
 
 
-def test_training_on_coarse_levels(tmp_path: Path) -> None:
-    """It learns, and the quick look is at the classifier that is deployed, behind Coarse."""
-    recipe = Recipe.from_dict(BASE | PLAIN | {"attacked": 1, "coarse": 64})
-    result = train(recipe, dots(), "cpu", tmp_path / "coarse")
-    assert result["last"]["accuracy"] > 0.7 and result["recipe"]["coarse"] == 64
-    fine = recipe.override(["coarse=0"])
+def test_training_at_levels(tmp_path: Path) -> None:
+    """It learns, and the quick look is at the classifier that is deployed, behind levels."""
+    recipe = Recipe.from_dict(BASE | PLAIN | {"attacked": 1, "levels": 64})
+    result = train(recipe, dots(), "cpu", tmp_path / "levels")
+    assert result["last"]["accuracy"] > 0.7 and result["recipe"]["levels"] == 64
+    fine = recipe.override(["levels=0"])
     assert train(fine, dots(), "cpu", tmp_path / "fine")["fingerprint"] != result["fingerprint"]
-    model, held = load_weights(tmp_path / "coarse" / "model.safetensors")[0], dots().part(0, 60)
+    made, held = wc.load(str(tmp_path / "levels" / "model.safetensors")), dots().part(0, 60)
+    assert made.kind == "levels" and made.step == 64
+    plain = wc.Plain(made.network)
     recipe, fine = (r.override(["gamma=60"]) for r in (recipe, fine))  # hard enough for margins to fail
-    defence = recipe.defence()
-    threat = Threat(defence.transform, recipe.box(), recipe.attacker, recipe.rounded)
-    seen = plain_proxy(Coarse(model, 64), defence, threat, held, CPU)
-    unseen = plain_proxy(model, defence, threat, held, CPU)
-    assert _proxy(recipe, model, held, CPU) == seen != unseen == _proxy(fine, model, held, CPU)
+    seen, unseen = (plain_proxy(f, recipe.threat(), held, CPU) for f in (wc.Levels(made.network, 64), plain))
+    assert _proxy(recipe, made, held, CPU) == seen != unseen == _proxy(fine, plain, held, CPU)
+
+
+def test_recipes_say_how_their_model_is_deployed() -> None:
+    """Training sees one thing and deployment is another where a recipe says so; unknown words are refused."""
+    recipe = Recipe.from_dict(BASE | PLAIN)
+    assert recipe.facts()["kind"] == "plain" and recipe.threat() == wc.Threat.rotation(20)
+    behind = recipe.override(["step=8", "precision=half", "pixels=unrounded", "withstands=10"])
+    assert behind.facts() == {"kind": "levels", "step": 8, "precision": "half"}
+    assert behind.threat() == wc.Threat.rotation(10, quantized=False)
+    assert behind.rounded and behind.levels == 0 and behind.box() == recipe.box()
+    smoothed = Recipe.from_dict(BASE | {"turned_by": "bicubic-0.5", "method": "indiv", "settings": {"betas": 50}})
+    made = smoothed.classifier(build(smoothed.config((1, 12, 12), 3)), ("a", "b", "c"))
+    assert made.interpolation == "bicubic-0.5" != smoothed.defence().interpolation
+    assert made.method == "indiv" and made.settings == {"betas": 50}
+    for setting, message in (("pixels=8-bit", "rounded, unrounded"), ("step=12", "power of two")):
+        with pytest.raises(ValueError, match=message):
+            recipe.override([setting])
 
 
 def test_cutout_blanks_one_square() -> None:
@@ -253,8 +271,8 @@ def test_recipe_reading(tmp_path: Path) -> None:
         ("transform=shear", "shear"),
         ("attacked=1.5", "attacked must lie in"),
         ("sigma=[1, 2]", "sigma_param needs 1"),
-        ("coarse=12", "power of two"),
-        ("coarse=-1", "power of two"),
+        ("levels=12", "power of two"),
+        ("levels=-1", "power of two"),
     ):
         with pytest.raises(ValueError, match=message):
             recipe.override([setting])
@@ -271,13 +289,17 @@ def test_recipe_reading(tmp_path: Path) -> None:
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`warpcert train` with fields of the recipe changed, resumed and begun anew."""
     import numpy as np
 
     data = dots()
     np.savez(tmp_path / "dots.npz", x_train=data.images[:, 0].numpy(), y_train=data.labels.numpy())
     recipe = ROOT / "recipes" / "mnist-rotation" / "recipe.toml"
     settings = ["steps=2", "batch=32", "width=4", "validation=20", f"dataset={tmp_path / 'dots.npz'}"]
-    assert main([str(recipe), "--device", "cpu", "--out", str(tmp_path / "run"), "--set", *settings]) == 0
+    run = ["train", str(recipe), "--out", str(tmp_path / "run"), "--set", *settings]
+    assert main(run) == 0
     assert json.loads((tmp_path / "run" / "result.json").read_text())["finished"]
-    assert main([str(recipe), "--device", "cpu", "--out", str(tmp_path / "run"), "--set", "dataset=nothing"]) == 2
-    assert "error: dataset 'nothing' is not known" in capsys.readouterr().err
+    assert main([*run, "seed=1"]) == 2 and "another seed" in capsys.readouterr().err
+    assert main([*run, "seed=1", "--fresh"]) == 0
+    assert main([*run, "dataset=nothing"]) == 2
+    assert "dataset 'nothing' is not known" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +10,21 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from warpcert.networks.resnet import Half, ModelConfig, Standard, build, fingerprint, fused, load_weights, save
+import warpcert as wc
+from warpcert.networks.config import ModelConfig
+from warpcert.networks.files import read_tensors, write_tensors
+from warpcert.networks.resnet import Standard
+from warpcert.networks.weights import Network, build, fingerprint, fused, restored, stored
 
 SMALL = ModelConfig((1, 12, 12), 3, width=4, blocks=(1, 1), stem_kernel=3, mean=(0.1,), std=(0.3,))
+
+
+def save(model: Network, path: Path) -> None:
+    write_tensors(stored(model), path, {"format": "test"})
+
+
+def load(config: ModelConfig, path: Path) -> Network:
+    return restored(config, read_tensors(path, "test")[0])
 
 
 def trained(config: ModelConfig, seed: int = 0):
@@ -43,13 +56,13 @@ def test_round_trip(config: ModelConfig, tmp_path: Path) -> None:
     plain = (model(x) + model(x.flip(-1))) / 2 if config.mirror else model(x)
     assert plain.shape == (8, config.classes)
     assert torch.allclose(fused(model)(x), plain, atol=1e-5, rtol=1e-4)
-    save(model, path, {"recipe": "r", "defence": {"sigma_param": [0.5]}})
-    loaded, read, extra = load_weights(path)
-    assert read == config and extra == {"recipe": "r", "defence": {"sigma_param": [0.5]}} and not loaded.training
+    save(model, path)
+    loaded = load(config, path)
+    assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config and not loaded.training
     assert torch.allclose(loaded(x), plain, atol=2e-2, rtol=1e-2) and torch.equal(loaded(x), loaded(x))
     assert all(p.dtype == torch.float32 and torch.equal(p, p.half().float()) for p in loaded.parameters())
     save(loaded, path)  # what is loaded is saved unchanged
-    assert fingerprint(load_weights(path)[0]) == fingerprint(loaded)
+    assert fingerprint(load(config, path)) == fingerprint(loaded)
     assert not list(path.parent.glob("*.part"))
 
 
@@ -71,7 +84,8 @@ def test_a_mirrored_network_looks_at_both(tmp_path: Path) -> None:
     assert not torch.allclose(plain(x), plain(x.flip(-1))) and torch.allclose(both(x), both(x.flip(-1)))
     assert fingerprint(both) != fingerprint(plain)
     save(both, tmp_path / "m.safetensors")
-    torch.testing.assert_close(load_weights(tmp_path / "m.safetensors")[0](x), both(x), atol=1e-2, rtol=1e-2)
+    loaded = load(replace(SMALL, mirror=True), tmp_path / "m.safetensors")
+    torch.testing.assert_close(loaded(x), both(x), atol=1e-2, rtol=1e-2)
     with pytest.raises(ValueError, match="mirror is for a resnet of images"):
         ModelConfig((1, 100), 4, mirror=True)
 
@@ -90,10 +104,9 @@ def test_a_standard_network_does_not_see_brightness(shape: tuple[int, ...], tmp_
     torch.testing.assert_close(model(x.flip(0)), model(x).flip(0), msg="each item by its own numbers")
     assert fingerprint(build(replace(plain, front="standard"))) != fingerprint(build(plain))
     save(model, tmp_path / "m.safetensors")
-    loaded, config, _ = load_weights(tmp_path / "m.safetensors")
-    assert config.front == "standard"
+    loaded = load(replace(plain, front="standard"), tmp_path / "m.safetensors")
     torch.testing.assert_close(loaded(x + 0.2), model(x), atol=2e-2, rtol=1e-2)
-    half = Half(model)
+    half = wc.Plain(model, precision="half")
     torch.testing.assert_close(half(x), model(x), atol=2e-2, rtol=2e-2)
     with pytest.raises(ValueError, match="front 'standard' is not known for a lipschitz"):
         ModelConfig((1, 12, 12), 3, family="lipschitz", front="standard")
@@ -126,20 +139,20 @@ def test_build_leaves_the_global_generator() -> None:
 def test_broken_files(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     with pytest.raises(ValueError, match="there is no file"):
-        load_weights(path)
-    save(build(SMALL), path)
+        wc.load(str(path))
+    wc.Plain(fused(build(SMALL))).save(path)
     whole = path.read_bytes()
     for raw in (b"", b"PK\x03\x04 a zip file", whole[:50], whole[:-10]):
         path.write_bytes(raw)
         with pytest.raises(ValueError, match="not a whole safetensors file"):
-            load_weights(path)
+            wc.load(str(path))
     save_file({"a": torch.zeros(2)}, str(path))
     with pytest.raises(ValueError, match="not written by warpcert"):
-        load_weights(path)
+        wc.load(str(path))
     path.write_bytes(whole.replace(b'"width\\":4', b'"width\\":5').replace(b'\\"width\\": 4', b'\\"width\\": 5'))
     assert path.read_bytes() != whole
-    with pytest.raises(ValueError, match=r"does not hold the model(.|\n)*size mismatch"):
-        load_weights(path)
+    with pytest.raises(ValueError, match=r"does not hold the classifier(.|\n)*size mismatch"):
+        wc.load(str(path))
 
 
 def test_bad_values(tmp_path: Path) -> None:
@@ -163,12 +176,12 @@ def test_bad_values(tmp_path: Path) -> None:
 
 
 def test_half_precision_is_another_function_close_by() -> None:
-    """Half(model) answers in float32, differs from the float32 network by rounding only, and leaves it alone."""
+    """It answers in float32, differs from the float32 network by rounding only, and leaves it alone."""
     config = ModelConfig((1, 8, 8), 3, width=4)
     model = fused(build(config, 1)).requires_grad_(False)
     before = fingerprint(model)
     x = torch.rand(5, 1, 8, 8)
-    exact, rounded = model(x), Half(model)(x)
+    exact, rounded = model(x), wc.Plain(model, precision="half")(x)
     assert rounded.dtype == torch.float32
     assert 0 < float((exact - rounded).abs().max()) < 0.01 * max(1.0, float(exact.abs().max()))
     assert fingerprint(model) == before and exact.equal(model(x))

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from warpcert.learn.recipe import Recipe
 from warpcert.networks.files import read_tensors, write_tensors
 
-__all__ = ["append_log", "restore", "store", "trim_log"]
+__all__ = ["CHECKPOINT", "append_log", "forget", "restore", "store", "trim_log"]
 
+CHECKPOINT = "checkpoint.safetensors"
 FORMAT = "warpcert-checkpoint-1"
 
 
@@ -55,6 +56,11 @@ def restore(
     for parameter, state in optimizer.state.items():  # fused optimizers ask for one layout of weights and their state
         state |= {k: torch.empty_like(parameter).copy_(t) for k, t in state.items() if t.shape == parameter.shape}
     return dict(json.loads(metadata["progress"]))
+
+
+def forget(out: Path) -> None:
+    """Lets the next training in this folder begin anew."""
+    (out / CHECKPOINT).unlink(missing_ok=True)
 
 
 def append_log(path: Path, row: dict[str, Any]) -> None:

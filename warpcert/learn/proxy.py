@@ -41,8 +41,6 @@ def proxy(
     device: torch.device,
     n: int = 200,
     centers: Sequence[tuple[float, ...]] | None = None,
-    seed: int = 0,
-    batch: int | None = None,
 ) -> dict[str, Any]:
     """Heuristic: the share p of n votes f(P T_b x + δ), b ~ N(center, σ²), that are right, per item and center.
 
@@ -51,8 +49,8 @@ def proxy(
     center still reaches each of LEVELS, which is what windows ask for. f is on the device.
     """
     centers = list(centers or [(0.0,) * defence.transform.dim])
-    draw = generator(device, "proxy", seed)
-    group = max(1, (batch or (20_000 if device.type == "cuda" else 500)) // n)
+    draw = generator(device, "proxy", 0)
+    group = max(1, (20_000 if device.type == "cuda" else 500) // n)
     right = torch.zeros(len(centers), len(dataset), device=device)
     voted = torch.zeros_like(right)
     for start in range(0, len(dataset), group):

@@ -1,4 +1,4 @@
-"""Trains a model for a defence: `train`, and `python -m warpcert.learn.train RECIPE --data-root DIR --out DIR`.
+"""Trains a model by its recipe.
 
 Batches and noise are functions of (seed, step): on one machine's CPU, an interrupted and resumed run ends in the same
 weights, bit for bit, as one without a break. Checkpoints are safetensors with JSON, written whole or not at all.
@@ -6,16 +6,15 @@ weights, bit for bit, as one without a break. Checkpoints are safetensors with J
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -24,14 +23,13 @@ from torch import Tensor
 
 from warpcert.classifier import Classifier
 from warpcert.classifier.storage import load
-from warpcert.learn import data as datasets
-from warpcert.learn.checkpoint import append_log, restore, store, trim_log
+from warpcert.learn.checkpoint import CHECKPOINT, append_log, restore, store, trim_log
 from warpcert.learn.data import Dataset
 from warpcert.learn.losses import attack, disagreement, hardest, margin_loss, repeat
 from warpcert.learn.proxy import centers_of, plain_proxy, proxy
 from warpcert.learn.recipe import Recipe
 from warpcert.learn.views import Views, generator
-from warpcert.networks.weights import Network, build, channels_last, fused
+from warpcert.networks.weights import Network, build, channels_last, restored, stored
 
 __all__ = ["Recipe", "proxy", "train"]
 
@@ -171,18 +169,19 @@ def train(
     data: Dataset,
     device: torch.device | str,
     out: Path,
-    resume: bool = True,
+    *,
     seconds_limit: float | None = None,
     on_step: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Trains on `data`, a training set; writes model.safetensors, result.json, log.jsonl and checkpoint.safetensors.
 
-    Stops after `seconds_limit` seconds of this call, or at Ctrl-C, with a checkpoint that the next call resumes.
-    `on_step` receives each row of the log. Returns what result.json holds; "finished": whether all steps were made.
+    Stops after `seconds_limit` seconds of this call, or at Ctrl-C, with a checkpoint that the next call resumes (see
+    `checkpoint.forget`). `on_step` receives each row of the log. Returns what result.json holds; "finished": whether
+    all steps were made.
     """
     run = _Run(recipe, data, torch.device(device))
-    checkpoint, log, before = out / "checkpoint.safetensors", out / "log.jsonl", 0.0
-    if resume and checkpoint.is_file():
+    checkpoint, log, before = out / CHECKPOINT, out / "log.jsonl", 0.0
+    if checkpoint.is_file():
         progress = restore(checkpoint, recipe, run.modules(), run.optimizer)
         run.step, before = progress["step"], progress["seconds"]
         run.loss.fill_(progress["loss"])
@@ -222,8 +221,9 @@ def train(
 def _finish(run: _Run, out: Path, row: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Writes the weights and the result; what is reported of the model is said of the file that was written."""
     recipe, path = run.recipe, out / "model.safetensors"
-    made = recipe.classifier(fused(run.average), run.kept.classes, step=run.step, of=run.steps)
-    made.save(path)
+    config = recipe.config(run.kept.shape, len(run.kept.classes))
+    network = restored(config, stored(run.average))
+    recipe.classifier(network, run.kept.classes, step=run.step, of=run.steps).save(path)
     deployed = load(path)
     result = {"finished": run.step == run.steps, "step": run.step, "of": run.steps, "seconds": seconds, "last": row}
     result |= {"parameters": sum(p.numel() for p in deployed.parameters()), "fingerprint": deployed.fingerprint}
@@ -238,31 +238,6 @@ def _proxy(recipe: Recipe, deployed: Classifier, held: Dataset, device: torch.de
     """A quick look at the classifier as the recipe means it to be deployed."""
     deployed, threat = deployed.to(device), recipe.threat()
     if deployed.noise:
-        return proxy(deployed.logits, recipe.defence(), held, device, 200, centers_of(recipe.box()))
+        defence = replace(deployed.defence(threat.transform), reference=recipe.defence().reference)
+        return proxy(deployed.logits, defence, held, device, 200, centers_of(threat.box))
     return plain_proxy(deployed, threat, held, device)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m warpcert.learn.train", description="Train a model by a recipe.")
-    parser.add_argument("recipe", type=Path, help="a TOML file")
-    parser.add_argument("--data-root", type=Path, help="folder of datasets (default: the variable WARPCERT_DATA)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, required=True, help="folder for weights, log and checkpoint")
-    parser.add_argument("--seconds", type=float, help="stop, resumably, after this many seconds")
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="fields of the recipe to change")
-    parser.add_argument("--fresh", action="store_true", help="begin anew, even if there is a checkpoint")
-    given = parser.parse_args(arguments)
-    try:
-        recipe = Recipe.read(given.recipe).override(given.set)
-        data = datasets.load(recipe.dataset, "train", given.data_root)
-        show: Callable[[dict[str, Any]], None] = lambda row: print(json.dumps(row), flush=True)  # noqa: E731
-        result = train(recipe, data, given.device, given.out, not given.fresh, given.seconds, show)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(json.dumps({k: v for k, v in result.items() if k != "recipe"}))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
