@@ -88,8 +88,14 @@ def _checked(outcome: Answer | Exception) -> Answer:
 
 
 def _given_up(index: int) -> ValueError:
-    what = "workers ended before they were ready" if index == STARTING else f"picture {index} ended its worker"
-    return ValueError(f"{what} {ATTEMPTS} times (out of memory?): try fewer workers or a smaller batch")
+    if index == STARTING:
+        return ValueError(
+            f"workers ended before they were ready {ATTEMPTS} times: try fewer workers; and in a script, the call must "
+            "stand below `if __name__ == '__main__':`, as workers import the script"
+        )
+    return ValueError(
+        f"picture {index} ended its worker {ATTEMPTS} times (out of memory?): try fewer workers or a smaller batch"
+    )
 
 
 @dataclass(eq=False)
