@@ -12,13 +12,16 @@ import torch
 from foreign_models import net
 from torch import Tensor, nn
 
+import warpcert as wc
 from warpcert.app.cli import main
 from warpcert.learn import zoo
-from warpcert.learn.foreign import EMBEDDED, absolute, open_model
+from warpcert.learn.foreign import Opened, absolute, open_model
+from warpcert.learn.zoo import EMBEDDED
 from warpcert.runs.store import read_records
 
 SHAPE, CPU = (1, 28, 28), torch.device("cpu")
 FOREIGN = ["--transform", "rotation", "--gamma", "5", "--noise", "0.1"]
+VOTES = ["--sigma", "5", "--method", "base", "--n", "100", "--windows", "1"]
 
 
 def script(model: nn.Module, path: Path, example: Tensor | None = None) -> Path:
@@ -56,6 +59,10 @@ def onnx_file(path: Path, batch: str | int = "batch", size: int = 784, beside: b
     return path
 
 
+def fingerprint(opened: Opened) -> str:
+    return opened.classifier().fingerprint
+
+
 def batch() -> Tensor:
     return torch.rand(5, *SHAPE, generator=torch.Generator().manual_seed(1))
 
@@ -64,18 +71,19 @@ def test_torchscript_and_exported_programs_answer_as_the_network(tmp_path: Path)
     model = net().eval()
     for path in (script(model, tmp_path / "a.pt"), export(model, tmp_path / "a.pt2")):
         opened = open_model(str(path), SHAPE, CPU)
-        assert opened.classes == 10 and opened.extra == {}
-        assert opened.fingerprint == hashlib.sha256(path.read_bytes()).hexdigest()
-        torch.testing.assert_close(opened.classifier(batch()), model(batch()))
+        made = opened.classifier()
+        assert opened.classes == 10 and made.kind == "plain" and made.name == "a" and made.threat is None
+        assert made.source == hashlib.sha256(path.read_bytes()).hexdigest()
+        torch.testing.assert_close(made(batch()), model(batch()))
 
 
 def test_onnx_answers_as_the_network(tmp_path: Path) -> None:
     path = onnx_file(tmp_path / "a.onnx")
-    opened = open_model(str(path), SHAPE, CPU)
-    assert opened.fingerprint == hashlib.sha256(path.read_bytes()).hexdigest()
-    torch.testing.assert_close(opened.classifier(batch()), net().head(batch().flatten(1)))
+    made = open_model(str(path), SHAPE, CPU).classifier()
+    assert made.source == hashlib.sha256(path.read_bytes()).hexdigest()
+    torch.testing.assert_close(made(batch()), net().head(batch().flatten(1)))
     with pytest.raises(ValueError, match="gives no gradients"):
-        opened.classifier(batch().requires_grad_())
+        made(batch().requires_grad_())
 
 
 def test_onnx_weights_beside_the_file_are_read_and_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,25 +93,25 @@ def test_onnx_weights_beside_the_file_are_read_and_hashed(tmp_path: Path, monkey
     (tmp_path / "elsewhere" / "weights.bin").write_bytes(bytes((tmp_path / "weights.bin").stat().st_size))
     monkeypatch.chdir(tmp_path / "elsewhere")
     opened = open_model(str(path), SHAPE, CPU)
-    torch.testing.assert_close(opened.classifier(batch()), net().head(batch().flatten(1)))
+    torch.testing.assert_close(opened.classifier()(batch()), net().head(batch().flatten(1)))
     raw = np.fromfile(tmp_path / "weights.bin", dtype=np.float32)
     (raw * 2).tofile(tmp_path / "weights.bin")
-    assert open_model(str(path), SHAPE, CPU).fingerprint != opened.fingerprint
+    assert fingerprint(open_model(str(path), SHAPE, CPU)) != fingerprint(opened)
 
 
 def test_entry_points(tmp_path: Path) -> None:
     opened = open_model("foreign_models:net", SHAPE, CPU)
-    torch.testing.assert_close(opened.classifier(batch()), net().eval()(batch()))
-    assert open_model("foreign_models:net", SHAPE, CPU).fingerprint == opened.fingerprint
+    torch.testing.assert_close(opened.classifier()(batch()), net().eval()(batch()))
+    assert fingerprint(open_model("foreign_models:net", SHAPE, CPU)) == fingerprint(opened)
     other = open_model("foreign_models:random_net", SHAPE, CPU)
-    assert open_model("foreign_models:random_net", SHAPE, CPU).fingerprint != other.fingerprint
+    assert fingerprint(open_model("foreign_models:random_net", SHAPE, CPU)) != fingerprint(other)
     assert open_model("foreign_models:function", SHAPE, CPU).classes == 10
 
 
 def test_names_hold_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What workers are told: they may start in another folder than the driver."""
     monkeypatch.chdir(tmp_path)
-    assert absolute(EMBEDDED) == EMBEDDED and absolute("foreign_models:net") == "foreign_models:net"
+    assert absolute("foreign_models:net") == "foreign_models:net" and Path(absolute(EMBEDDED)).is_absolute()
     assert absolute("a.onnx") == str(tmp_path / "a.onnx")
     name = next(n for n in zoo.manifest() if n != EMBEDDED)
     source = Path(__file__).parents[2] / "recipes" / name / "model.safetensors"
@@ -145,24 +153,28 @@ def test_what_cannot_be_certified_is_said(tmp_path: Path) -> None:
             open_model(name, SHAPE, CPU)
 
 
-def test_the_command_line_asks_for_the_defence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_from_elsewhere_is_made_another_classifier() -> None:
+    opened = open_model("foreign_models:net", SHAPE, CPU)
+    facts = wc.Smoothed(opened.network, noise=0.1, over={"rotation": 5}).facts
+    made = opened.classifier(facts)
+    assert made.kind == "smoothed" and made.over == {"rotation": (5.0,)} and made.name == "net"
+    assert made.source == opened.classifier().source and made.fingerprint != fingerprint(opened)
+
+
+def test_the_command_line_asks_for_the_threat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(onnx_file(tmp_path / "a.onnx"))
     run = ["certify", "--model", model, "--count", "1", "--out", str(tmp_path / "run")]
     assert main(run) == 2
-    assert "--transform, --gamma, --sigma and --noise" in capsys.readouterr().err
-    assert main([*run, *FOREIGN]) == 2
-    assert "--sigma" in capsys.readouterr().err
-    cheap = ["--n", "300", "--betas", "20", "--windows", "1", "--bound", "sampled"]
-    assert main([*run, *FOREIGN, *cheap, "--sigma", "5"]) == 0
+    assert "--transform and --gamma" in capsys.readouterr().err
+    assert main([*run, *FOREIGN, *VOTES]) == 0
     (record,) = read_records(tmp_path / "run")
-    assert record["certificate"]["model"] == hashlib.sha256(Path(model).read_bytes()).hexdigest()
+    assert record["certificate"]["classifier"]["network"] == hashlib.sha256(Path(model).read_bytes()).hexdigest()
     assert main(["attack", "--model", model, *FOREIGN, "--count", "1", "--k", "3", "--method", "gradient"]) == 2
     assert "no gradients" in capsys.readouterr().err
 
 
 def test_workers_open_models_from_elsewhere(tmp_path: Path) -> None:
-    few = ["--n", "100", "--windows", "1", "--method", "base", "--sigma", "5", *FOREIGN, "--count", "2"]
-    run = ["certify", "--model", "foreign_models:net", *few]
+    run = ["certify", "--model", "foreign_models:net", *FOREIGN, *VOTES, "--count", "2"]
     for name, more in (("one", []), ("two", ["--workers", "2"])):
         assert main([*run, "--out", str(tmp_path / name), *more]) == 0
     windows = [

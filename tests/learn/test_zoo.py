@@ -10,8 +10,10 @@ import torch
 
 import warpcert as wc
 from warpcert.app.cli import main
+from warpcert.classifier import About
 from warpcert.learn import zoo
-from warpcert.networks.resnet import ModelConfig, build, save
+from warpcert.networks.config import ModelConfig
+from warpcert.networks.weights import build, fused
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,11 +22,9 @@ ROOT = Path(__file__).parents[2]
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the model "small", which the manifest lists."""
     path = tmp_path / "small" / "model.safetensors"
-    extra = {
-        "defence": wc.Defence.surface("scaling", 0, noise=0.1).to_dict(), "gamma": [20], "rounded": False,
-        "classes": ["a", "b"],
-    }  # fmt: skip
-    save(build(ModelConfig((1, 8, 8), 2, width=4, blocks=(1,))), path, extra)
+    about = About("small", ("a", "b"), wc.Threat.scaling(20, quantized=False), settings={"centres": "plain"})
+    network = fused(build(ModelConfig((1, 8, 8), 2, width=4, blocks=(1,))))
+    wc.Smoothed(network, noise=0.1, about=about).save(path)
     listing = zoo.Listing(**zoo.listing_of(path, "small", "a test", "Apache-2.0", {"cover": ".9"}))
     monkeypatch.setattr(zoo, "manifest", lambda: {"small": listing})
     monkeypatch.setenv(zoo.FOLDER_VARIABLE, str(tmp_path))
@@ -33,21 +33,29 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_embedded_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # no source tree around
-    loaded = wc.load("mnist-rotation")
-    assert loaded.config.shape == (1, 28, 28) and loaded.threat.transform == loaded.defence.transform == wc.Rotation()
-    assert loaded.classifier(torch.zeros(1, 1, 28, 28)).shape == (1, len(loaded.classes)) == (1, 10)
+    net = wc.load(zoo.EMBEDDED)
+    assert net.name == zoo.EMBEDDED and net.kind == "levels" and net.step == 32 and net.method == "exact"
+    assert net.threat == wc.Threat.rotation(50, quantized=False)
+    assert net(torch.zeros(1, 1, 28, 28)).shape == (1, len(net.classes)) == (1, 10)
+    assert net.predict(torch.zeros(1, 28, 28)) in range(10) and len(net.predict(torch.zeros(3, 1, 28, 28))) == 3
+
+
+def test_what_comes_with_the_package_stays_small() -> None:
+    assert sum(p.stat().st_size for p in (ROOT / "warpcert" / "assets").iterdir()) <= 2e6
 
 
 def test_a_model_from_the_shelf(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = wc.load("small")
-    assert loaded.threat == wc.Threat.of("scaling", 20, quantized=False) and loaded.figures == {"cover": ".9"}
-    assert loaded.classes == ("a", "b") and loaded.defence.sigma_noise == 0.1
+    assert loaded.threat == wc.Threat.scaling(20, quantized=False) and zoo.manifest()["small"].figures == {
+        "cover": ".9"
+    }
+    assert loaded.classes == ("a", "b") and loaded.noise == 0.1 and loaded.settings == {"centres": "plain"}
     by_path = wc.load(str(shelf / "small" / "model.safetensors"))
-    assert by_path.threat == loaded.threat and by_path.figures == {}
+    assert by_path.about == loaded.about and by_path.fingerprint == loaded.fingerprint
     monkeypatch.delenv(zoo.FOLDER_VARIABLE)
     shelf.rename(shelf.parent / "recipes")
     monkeypatch.chdir(shelf.parent)
-    assert wc.load("small").config == loaded.config
+    assert wc.load("small").fingerprint == loaded.fingerprint
 
 
 def test_absent_altered_unknown(shelf: Path) -> None:
