@@ -1,10 +1,9 @@
-"""One image of a run as the report shows it: pictures, dial, sentence, and the figures behind it."""
+"""One picture of a run as the report shows it: drawings, dial, sentence, and the figures behind it."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from markupsafe import Markup
@@ -12,18 +11,20 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate
 from warpcert.certificates.words import thing
+from warpcert.classifier.voting import ABSTAIN
 from warpcert.originals.protocol import IntervalInverse
 from warpcert.report import svg
 from warpcert.report.results import RunFolder
+from warpcert.report.words import cell, duration, explained, grouped
 from warpcert.runs.summary import Row, held
 from warpcert.threat import Threat
 
-__all__ = ["STATUS", "Card", "Shown", "card", "cell", "duration", "grouped", "image", "possible"]
+__all__ = ["STATUS", "Card", "Shown", "card", "image", "possible"]
 
 ROOM = 2**12  # values of a picture whose possible originals are worth the time
 STATUS = {
-    "whole": "certified on all of Γ",
-    "part": "certified on a part of Γ",
+    "whole": "certified on the whole range",
+    "part": "certified on a part of it",
     "none": "no certificate",
     "wrong": "certified, but the label is wrong",
     "broken": "counterexample found",
@@ -42,7 +43,7 @@ class Shown:
 @final
 @dataclass(frozen=True)
 class Card:
-    """One image of a run, as the gallery shows it."""
+    """One picture of a run, as the gallery shows it."""
 
     row: Row
     status: str
@@ -53,50 +54,31 @@ class Card:
     facts: list[tuple[str, str]]
     windows: list[list[str]]
     note: str
+    meanings: list[str]  # of the symbols in them
     search: str
 
 
-def cell(value: Any) -> str:
-    """A number for people, a text as it is, a dash for nothing."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}" if math.isfinite(value) else "∞" if value > 0 else str(value)
-    return str(value)
-
-
-def duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def grouped(number: float) -> str:
-    """A whole number, its thousands apart."""
-    return f"{number:,.0f}".replace(",", "\u202f")
-
-
 def card(run: RunFolder, row: Row, *, deep: bool) -> Card:
-    """Everything about one image; the possible originals only if deep."""
+    """Everything about one picture; the possible originals only if deep."""
     c = row.certificate
     if c.abstains or c.reach is None:
         status, title = ("broken", "not kept") if c.counterexample else ("none", "abstains")
     else:
         t = held(row)
         status, title = "wrong" if t is None else "whole" if t == 1 else "part", _class(run, c.label)
-    reach = c.span or "–"
+    facts, (windows, note) = _facts(run, row), _windows(c)
     return Card(
-        row,
-        status,
-        title,
-        _class(run, row.label),
-        reach,
-        _shown(run, row, deep),
-        _facts(run, row),
-        *_windows(c),
-        f"{row.index} {_class(run, row.label)} {title}".lower(),
+        row=row,
+        status=status,
+        title=title,
+        truth=_class(run, row.label),
+        reach=c.span or "–",
+        shown=_shown(run, row, deep),
+        facts=facts,
+        windows=windows,
+        note=note,
+        meanings=explained(*(text for fact in facts for text in fact), *(windows[0] if windows else [])),
+        search=f"{row.index} {_class(run, row.label)} {title}".lower(),
     )
 
 
@@ -125,24 +107,32 @@ def _shown(run: RunFolder, row: Row, deep: bool) -> list[Shown]:
     if kept is None or place is None:
         return [Shown("certified range", svg.dial(c, None))]
     x = kept.tensor(kept.x, place)
-    attacked, caption = None, f"attacked {thing(c.threat.transform)}"
-    if kept.attacked is not None:
-        attacked = kept.tensor(kept.attacked, place)
-    elif not c.unseen or row.index in run.attacks:
-        farthest = c.reach.upper if c.reach else c.threat.box.upper
-        gamma = run.attacks.get(row.index) or c.counterexample or farthest
-        attacked = c.threat.attacked(x, torch.tensor([gamma], dtype=torch.float64))[0]
-        caption = c.threat.transform.noun + " by " + " × ".join(c.threat.transform.to_text(g) for g in gamma)
+    attacked, caption = _attacked(row, x, None if kept.attacked is None else kept.tensor(kept.attacked, place))
     if x.dim() != 3:
         shown = [Shown("certified range", svg.dial(c, None)), Shown("sound", svg.waveform(x))]
         return shown if attacked is None else [*shown, Shown(caption, svg.waveform(attacked))]
-    shown = [Shown("original", svg.dial(c, svg.picture(x)))]
+    shown = [
+        Shown("original, which the certifier did not see" if c.unseen else "original", svg.dial(c, svg.picture(x)))
+    ]
     if attacked is not None:
         shown.append(Shown(caption, _img(attacked, caption)))
         ends = possible(attacked, c.threat) if deep else None
         words = ("every possible original is at least this", "and at most this")
         shown += [Shown(w, _img(end, w)) for end, w in zip(ends or (), words, strict=False)]
     return shown
+
+
+def _attacked(row: Row, x: Tensor, kept: Tensor | None) -> tuple[Tensor | None, str]:
+    """An attacked picture and what it is: the one that was certified, or what the attacker can make of the original at
+    a counterexample or at the farthest certified γ. None if the one that was certified is not known.
+    """
+    c, t = row.certificate, row.certificate.threat.transform
+    if row.attack is None and (kept is not None or c.unseen):
+        return kept, f"attacked {thing(t)}"
+    farthest = c.reach.upper if c.reach else c.threat.box.upper
+    gamma = row.attack.gamma if row.attack else c.counterexample or farthest
+    moved = c.threat.attacked(x, torch.tensor([gamma], dtype=torch.float64))[0] if kept is None else kept
+    return moved, f"{t.noun} by {' × '.join(t.to_text(g) for g in gamma)}"
 
 
 def possible(x_attacked: Tensor, threat: Threat) -> tuple[Tensor, Tensor] | None:
@@ -163,9 +153,14 @@ def _img(x: Tensor, alt: str) -> Markup:
 
 
 def _facts(run: RunFolder, row: Row) -> list[tuple[str, str]]:
-    c = row.certificate
+    c, attack = row.certificate, row.attack
     found = [("true label", _numbered(run, row.label)), ("kind", str(c.kind))]
     found[:0] = [] if c.abstains else [("answer", _numbered(run, c.label))]
+    if attack is not None:
+        found.append(("network alone, under attack", _numbered(run, attack.label)))
+        if attack.answer is not None:
+            said = "abstains" if attack.answer == ABSTAIN else _numbered(run, attack.answer)
+            found.append(("as deployed, under attack", said))
     found += [(name, grouped(v) if isinstance(v, int) else cell(v)) for name, v in c.facts()]
     found += [("seed", str(c.seed))] if c.seed is not None else []
     return [*found, ("passes", grouped(c.passes)), ("time", duration(c.seconds)), ("version", c.version)]

@@ -10,11 +10,11 @@ from typing import Any, final
 import numpy as np
 
 from warpcert.learn import data
-from warpcert.paper.table import TABLE, Table
+from warpcert.report.table import TABLE, Table
 from warpcert.runs import album
 from warpcert.runs.album import Pictures
 from warpcert.runs.store import CERTIFICATES, CONFIG, PACKED, missing, read_config, read_records, verify
-from warpcert.runs.summary import Row, Summary, parse, summarise
+from warpcert.runs.summary import Row, Summary, UnderAttack, parse, summarise, under_attack
 
 __all__ = ["Paper", "Results", "RunFolder", "find"]
 
@@ -22,8 +22,8 @@ __all__ = ["Paper", "Results", "RunFolder", "find"]
 @final
 @dataclass(frozen=True, eq=False)
 class RunFolder:
-    """A run of `warpcert certify`; `rows` holds the records whose arithmetic holds, `problems` what is wrong with the
-    rest, and `lacking` images are not done yet.
+    """A run as its folder holds it: `rows` are the records whose arithmetic holds, `problems` says what is wrong with
+    the rest, and `lacking` pictures are not done yet.
     """
 
     name: str
@@ -34,7 +34,22 @@ class RunFolder:
     problems: list[str]
     lacking: int
     pictures: Pictures | None
-    attacks: dict[int, tuple[float, ...]]  # γ that led from an original to what was certified, internal units, by index
+
+    @property
+    def model(self) -> str:
+        """The classifier by its name, or as it was asked for; by its fingerprint if it has neither."""
+        told, subject = self.config.get("classifier", {}), self.rows[0].certificate.classifier
+        name = told.get("name") or subject.name or Path(self.config.get("model", "")).name
+        return name or subject.fingerprint[:12] or "a classifier without a name"
+
+    @property
+    def data(self) -> str:
+        return str(self.config.get("data", "?"))
+
+    @property
+    def attacked(self) -> UnderAttack | None:
+        """What happened under attack, if its pictures were attacked."""
+        return under_attack(self.rows)
 
 
 @final
@@ -123,10 +138,8 @@ def _read_run(folder: Path, name: str, root: Path | None) -> RunFolder | None:
     if not rows:
         raise ValueError(f"no certificate in {folder} holds: {problems[0]}")
     rows.sort(key=lambda row: row.index)
-    t = rows[0].certificate.threat.transform
-    attacks = {r["index"]: tuple(map(t.internal, r["attack"]["gamma"])) for r in records if "attack" in r}
     kept = _pictures(folder, config, rows, root)
-    return RunFolder(name, folder, config, rows, summarise(rows), problems, len(lacking), kept, attacks)
+    return RunFolder(name, folder, config, rows, summarise(rows), problems, len(lacking), kept)
 
 
 def _pictures(folder: Path, config: dict[str, Any], rows: list[Row], root: Path | None) -> Pictures | None:

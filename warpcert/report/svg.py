@@ -1,138 +1,23 @@
-"""Drawings for a page: matplotlib figures and small dials as SVG that takes its colours from the page's style sheet."""
+"""Small drawings: pictures, sounds and certified ranges."""
 
 from __future__ import annotations
 
 import base64
 import io
 import math
-import re
 from collections.abc import Sequence
-from typing import Any
 
-import matplotlib
 import numpy as np
 from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from warpcert.certificates import Certificate, Kind
-from warpcert.runs.summary import Row, accuracy_curve, error_curves
-from warpcert.transforms import Rotation
+from warpcert.certificates import Certificate
+from warpcert.report.figures import CSS
 
-__all__ = ["accuracy_figure", "data_uri", "dial", "error_figure", "picture"]
+__all__ = ["data_uri", "dial", "picture", "waveform"]
 
-# Colours that stand for the style sheet's variables until the drawing is text.
-PAPER, INK, MUTED, LINE = "#010101", "#010102", "#010103", "#010104"
-KINDS = {Kind.PROVED: "#010105", Kind.WITH_CONFIDENCE: "#010106", Kind.HEURISTIC: "#010107"}
-VARIABLES = {
-    PAPER: "--card",
-    INK: "--ink",
-    MUTED: "--muted",
-    LINE: "--line",
-    KINDS[Kind.PROVED]: "--proved",
-    KINDS[Kind.WITH_CONFIDENCE]: "--confidence",
-    KINDS[Kind.HEURISTIC]: "--heuristic",
-}
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "font.size": 10,
-    "axes.edgecolor": LINE,
-    "axes.labelcolor": MUTED,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "grid.color": LINE,
-    "grid.linewidth": 0.7,
-    "text.color": INK,
-    "xtick.color": LINE,
-    "ytick.color": LINE,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED,
-    "ytick.left": False,
-    "legend.frameon": False,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-}
-DASHES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2, 1, 2)), (0, (1, 3)))
 SIDE = 128  # pixels of the longest side of a picture on the page
-
-
-def _figure() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(7.2, 2.9), layout="constrained")
-    return figure, figure.add_subplot()
-
-
-def _plain(text: str) -> str:
-    """A label as it is: no formulas, and not hidden for an underscore."""
-    return "\u200b" + text.replace("$", r"\$")
-
-
-def _inline(figure: Figure, name: str, alt: str) -> Markup:
-    """The figure as an <svg> element: own ids, the page's fonts and colours, no size of its own."""
-    out = io.StringIO()
-    figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    text = out.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r'\b(id="|url\(#|href="#)', rf"\g<1>{name}-", text)
-    text = re.sub(
-        r"font: ([\d.]+px) [^;\"]*|font-family: [^;\"]*", lambda m: f"font-size: {m[1]}" if m[1] else "", text
-    )
-    text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text)
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
-    for colour, variable in VARIABLES.items():
-        text = text.replace(colour, f"var({variable})")
-    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(alt)}"', 1))
-
-
-def accuracy_figure(series: Sequence[tuple[str, Sequence[Row]]], name: str) -> Markup:
-    """Certified accuracy against γ for runs of one transformation, each (its name, its rows)."""
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
-        figure, axes = _figure()
-        drawn: dict[str, int] = {}
-        for label, rows in series:
-            first = rows[0].certificate
-            t, box = first.threat.transform, first.threat.box
-            kind = Kind.weakest(*(r.certificate.kind for r in rows))
-            steps, shares = accuracy_curve(rows)
-            again, place = divmod(drawn.setdefault(kind, 0), len(DASHES))
-            drawn[kind] += 1
-            xs = [t.surface(box.upper[0] * s) for s in steps]
-            look: dict[str, Any] = {"ls": DASHES[place], "lw": 1.9, "alpha": 0.45 if again else 1.0}
-            axes.step(xs, shares, where="pre", color=KINDS[kind], **look, label=_plain(label))
-        axes.set_ylim(0, 1.03)
-        axes.set_xlim(left=0)
-        axes.set_xlabel(f"every {t.noun} up to … {t.unit}")
-        axes.set_ylabel("certified accuracy")
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2, labelcolor=INK)
-        return _inline(figure, name, f"Certified accuracy against the {t.noun}: " + ", ".join(n for n, _ in series))
-
-
-def error_figure(x: Tensor, certificate: Certificate, name: str) -> Markup:
-    """‖ε(β,γ,x)‖ against γ for some β's, and the certificate's E above them."""
-    many = x.numel() > 10_000
-    at, errors = error_curves(x, certificate, 6 if many else 12, 61 if many else 181)
-    error, t = certificate.error, certificate.threat.transform
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
-        figure, axes = _figure()
-        axes.plot(at, errors.T, color=MUTED, lw=0.7, alpha=0.65)
-        axes.axhline(error.E, color=KINDS[error.kind], lw=1.9)
-        axes.annotate(
-            f"E = {error.E:.4f}, {error.kind}",
-            (at[0], error.E),
-            (0, 3),
-            textcoords="offset points",
-            va="bottom",
-            color=KINDS[error.kind],
-        )
-        axes.set_xlim(at[0], at[-1])
-        axes.set_ylim(0, 1.15 * max(error.E, float(errors.max())))
-        axes.set_xlabel(f"γ in {t.unit}")
-        axes.set_ylabel("‖ε(β, γ, x)‖₂")
-        return _inline(figure, name, f"Interpolation error against γ for some β, and the bound E = {error.E:.4f}")
 
 
 def data_uri(content: bytes, mime: str) -> str:
@@ -164,21 +49,17 @@ def waveform(x: Tensor, points: int = 120) -> Markup:
 
 
 def dial(certificate: Certificate, image: str | None) -> Markup:
-    """The certified range as a drawing, 100 × 100: an arc around the picture for a rotation, a bar below it for another
+    """The certified range as a drawing, 100 × 100: an arc around the picture if it turns, a bar below it for another
     parameter, a rectangle beside it for two. The pale part is Γ.
     """
     t, box, reach = certificate.threat.transform, certificate.threat.box, certificate.reach
-    inner = Markup("")
-    turning = isinstance(t, Rotation)
-    side = 60 if turning or box.dim > 1 else 84
-    top = (100 - side) / 2 if turning or box.dim > 1 else 2
+    inner, around = Markup(""), t.dial or box.dim > 1
+    side, top = (60, 20) if around else (84, 2)
     if image:
-        inner = Markup('<image href="{}" x="{}" y="{}" width="{}" height="{}"/>').format(
-            image, (100 - side) / 2, top, side, side
-        )
-    colour = {Kind.PROVED: "proved", Kind.WITH_CONFIDENCE: "confidence", Kind.HEURISTIC: "heuristic"}[certificate.kind]
-    shapes = [(box, "track"), *([(reach, colour)] if reach else [])]
-    if turning:
+        place = Markup('<image href="{}" x="{}" y="{}" width="{}" height="{}"/>')
+        inner = place.format(image, (100 - side) / 2, top, side, side)
+    shapes = [(box, "track"), *([(reach, CSS[certificate.kind])] if reach else [])]
+    if t.dial:
         marks = [Markup('<circle class="ring" cx="50" cy="50" r="46"/>')]
         marks += [_arc(t.surface(b.lower[0]), t.surface(b.upper[0]), css) for b, css in shapes]
     elif box.dim == 1:

@@ -8,11 +8,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
-__all__ = ["TABLE", "Cell", "Cited", "Figure", "Table"]
+__all__ = ["TABLE", "Cell", "Cited", "Figure", "Table", "difference"]
 
 TABLE, FORMAT = "table.json", "warpcert-table-1"
 
 Cell = float | int | str | None  # None: not measured
+
+
+def difference(ours: Cell, published: Cell) -> float | None:
+    """Ours less the published number, None if one of them is no number; of a text like "1.35 #" the number counts."""
+    a, b = _number(ours), _number(published)
+    return None if a is None or b is None else a - b
+
+
+def _number(cell: Cell) -> float | None:
+    try:
+        return None if cell is None else float(str(cell).removesuffix("#"))
+    except ValueError:
+        return None
 
 
 @final

@@ -141,7 +141,8 @@ def _levels(transform: Transform, gamma: Box) -> list[tuple[str, Box]]:
 def summarise(rows: Sequence[Row]) -> Summary:
     """The table of a run."""
     threat, made = rows[0].certificate.threat, [r.certificate for r in rows]
-    boxes = _levels(threat.transform, threat.box)
+    unseen = made[0].unseen  # its original is answered for on all of Γ or not at all
+    boxes = [(threat.transform.span(threat.box), threat.box)] if unseen else _levels(threat.transform, threat.box)
     levels = tuple(Level(text, accuracy(rows, box), *interval(rows, box)) for text, box in boxes)
     return Summary(
         len(rows),

@@ -9,7 +9,9 @@ from rich.console import Console
 
 from warpcert.app.cli.options import DATA_VARIABLE, positive
 
-__all__ = ["add", "run"]
+__all__ = ["COMMANDS", "add", "run"]
+
+COMMANDS = {"deploy it": "warpcert predict --from {} PICTURE", "check it": "warpcert check {}"}  # of a run folder
 
 
 def add(p: argparse.ArgumentParser) -> None:
@@ -22,11 +24,12 @@ def add(p: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
+    from warpcert.paper.experiments import EXPERIMENTS
     from warpcert.report.html import render
     from warpcert.report.results import find
 
     found = find(args.folders, args.data_root)
-    page = render(found, args.most)
+    page = render(found, args.most, tuple(EXPERIMENTS), COMMANDS)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(page, encoding="utf-8")
     size = len(page.encode()) / 2**20
