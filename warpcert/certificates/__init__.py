@@ -6,11 +6,12 @@ Covered      cells of Γ, each tested under pixel noise
 ByMargins    cells of Γ, and a network with a Lipschitz constant
 Exhausted    every possible input was asked about
 
-`read` takes any of their records and redoes its arithmetic.
+`read` takes any of their records and verifies it.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from warpcert.certificates.base import Certificate, Subject, abstained
@@ -19,7 +20,8 @@ from warpcert.certificates.evidence import NO_ERROR, Enumeration, ErrorBound, Ki
 from warpcert.certificates.exhausted import Exhausted
 from warpcert.certificates.individual import Individual
 from warpcert.certificates.margins import ByMargins
-from warpcert.certificates.sealed import unseal
+from warpcert.certificates.sealed import same, unseal
+from warpcert.certificates.verify import verify
 from warpcert.certificates.voted import Voted
 
 __all__ = [
@@ -39,17 +41,43 @@ __all__ = [
     "Window",
     "abstained",
     "read",
+    "renewed",
 ]
 
+STRANGE = (KeyError, TypeError, AttributeError, IndexError, ArithmeticError, AssertionError, FloatingPointError)
 STATEMENTS: dict[str, type[Certificate]] = {c.statement: c for c in (Voted, Covered, ByMargins, Exhausted, Individual)}
 
 
 def read(record: dict[str, Any]) -> Certificate:
-    """The certificate that `to_dict` wrote, its arithmetic redone: a ValueError names the first field that does not
-    follow from the evidence.
+    """The certificate that `to_dict` wrote, verified: a ValueError names the first thing that does not follow from the
+    evidence.
     """
     body = unseal(record)
+    derived = body.pop("derived", {})
+    made = _built(body)
+    try:
+        verify(made)
+        redone = json.loads(json.dumps(made.derived()))
+    except STRANGE as error:
+        raise ValueError(f"the evidence does not fit together: {error!r}") from None
+    for name in redone.keys() | derived.keys():
+        if not same(redone.get(name), derived.get(name)):
+            raise ValueError(f"{name} is {derived.get(name)!r}, but the evidence gives {redone.get(name)!r}")
+    return made
+
+
+def renewed(record: dict[str, Any]) -> dict[str, Any]:
+    """The same evidence, verified, with all that follows from it written anew: for records in older words."""
+    made = _built({k: v for k, v in record.items() if k not in ("digest", "derived")})
+    verify(made)
+    return made.to_dict()
+
+
+def _built(body: dict[str, Any]) -> Certificate:
     statement = body.pop("statement", None)
     if statement not in STATEMENTS:
         raise ValueError(f"statement {statement!r} is not one of {', '.join(STATEMENTS)}")
-    return STATEMENTS[statement].from_body(body)
+    try:
+        return STATEMENTS[statement].built(body)
+    except STRANGE as error:
+        raise ValueError(f"fields are missing or strange: {error!r}") from None

@@ -52,6 +52,10 @@ class Balls(Certificate):
             raise ValueError(f"form {self.form!r} is not one of {', '.join(self.laws)}")
 
     @property
+    def confidence(self) -> float:
+        return 1 - self.alpha
+
+    @property
     def law(self) -> Law:
         return self.laws[self.form]
 
@@ -97,6 +101,12 @@ class Balls(Certificate):
         if self.defence.sigma_noise == 0 or not math.isfinite(E):
             return None
         return radius.param_radius(kappa, E / self.defence.sigma_noise)
+
+    @property
+    def _of_original(self) -> str:
+        thing, how = words.thing(self.threat.transform), self.threat.transform.noun
+        led = f"a {how} within {self.span} ({words.attacker(self.threat)} attacker) led from it to this one"
+        return f"{self._who} answers {self.label} for this {thing}, and for its unseen original if {led}"
 
     def settings(self) -> list[words.Fact]:
         return [

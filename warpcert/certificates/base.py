@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar, final
 from warpcert.certificates import words
 from warpcert.certificates.columns import columns, rows
 from warpcert.certificates.evidence import Enumeration, ErrorBound, Kind, Margins, Share
-from warpcert.certificates.sealed import same, seal
+from warpcert.certificates.sealed import seal
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.voting import ABSTAIN
 from warpcert.numerics import region
@@ -82,6 +82,11 @@ class Certificate(ABC):
         return None
 
     @property
+    def confidence(self) -> float:
+        """1 − α; 1 if nothing was drawn."""
+        return 1.0
+
+    @property
     def counterexample(self) -> tuple[float, ...] | None:
         """A γ outside the certified set at which the classifier is known to answer otherwise."""
         return None
@@ -144,12 +149,12 @@ class Certificate(ABC):
             if self.counterexample is not None:
                 return f"Not kept: {self.reason}."
             return f"Abstains: {self.reason or 'the votes are too close for this error bound'}."
-        claim, trust = self._claim(), self._trust()
-        if self.kind is Kind.HEURISTIC:
-            return f"HEURISTIC, not a proof: {claim}{trust}"
-        if self.kind is Kind.PROVED:
-            return f"Proved: {claim}{trust}"
-        return f"{claim[0].upper()}{claim[1:]}{trust}"
+        start = {
+            Kind.PROVED: "Proved: ",
+            Kind.WITH_CONFIDENCE: f"With confidence {self.confidence:g}, ",
+            Kind.HEURISTIC: f"HEURISTIC, not a proof (nominal confidence {self.confidence:g}): ",
+        }
+        return " ".join([f"{start[self.kind]}{self._claim()}.", *self._more()])
 
     @property
     def _who(self) -> str:
@@ -164,11 +169,11 @@ class Certificate(ABC):
 
     @abstractmethod
     def _claim(self) -> str:
-        """What is certified, in words, as part of a sentence."""
+        """What is certified, in words: a sentence without its beginning and its full stop."""
 
-    @abstractmethod
-    def _trust(self) -> str:
-        """What it rests on, in words: the end of that sentence, and what follows."""
+    def _more(self) -> list[str]:
+        """Sentences that follow: under which conditions, and what it rests on."""
+        return []
 
     @abstractmethod
     def _regions(self) -> tuple[Region, ...]:
@@ -199,7 +204,12 @@ class Certificate(ABC):
         """Everything, as JSON types, sealed; `derived` repeats what follows from the rest."""
         body: dict[str, Any] = {"statement": self.statement}
         body |= {f.name: _written(f.name, getattr(self, f.name)) for f in fields(self)}
-        body["derived"] = {
+        return seal(json.loads(json.dumps(body | {"derived": self.derived()})))
+
+    @final
+    def derived(self) -> dict[str, Any]:
+        """What follows from the evidence."""
+        return {
             "kind": self.kind,
             "rho": self.error.rho,
             **self._derived(),
@@ -208,36 +218,17 @@ class Certificate(ABC):
             "unit": self.unit,
             "sentence": str(self),
         }
-        return seal(json.loads(json.dumps(body)))
 
     @final
     @classmethod
-    def from_body(cls, body: dict[str, Any]) -> Self:
-        """Reads the content of a record and redoes its arithmetic: a ValueError names what does not follow."""
-        body = dict(body)
-        stored = body.pop("derived", {})
+    def built(cls, body: dict[str, Any]) -> Self:
+        """The certificate with these fields, as records write them; nothing is checked."""
         known = {f.name for f in fields(cls)}
         if unknown := body.keys() - known:
             raise ValueError(f"a certificate of this kind ({cls.statement}) has no {', '.join(sorted(unknown))}")
         if lacking := known - body.keys():
             raise ValueError(f"the record lacks {', '.join(sorted(lacking))}")
-        made = cls(**{name: _read(name, value) for name, value in body.items()})
-        made._check()
-        redone = made.to_dict()["derived"]
-        for name in redone.keys() | stored.keys():
-            if not same(redone.get(name), stored.get(name)):
-                raise ValueError(f"{name} is {stored.get(name)!r}, but the evidence gives {redone.get(name)!r}")
-        return made
-
-    def _check(self) -> None:
-        """Refuses what no method can have written."""
-        e = self.error
-        if self.classes < 2 or not ABSTAIN <= self.label < self.classes:
-            raise ValueError(f"label {self.label} and {self.classes} classes do not go together")
-        if e.kind is not Kind.HEURISTIC and e.bound in ("none", "sampled"):
-            raise ValueError(f"an error bound that was {e.bound} is heuristic, not {e.kind}")
-        if (e.stated_rho is None) != (self.share is None):
-            raise ValueError("a stated ρ belongs to a calibration, and a calibration states ρ")
+        return cls(**{name: _read(name, value) for name, value in body.items()})
 
 
 AnyCertificate = TypeVar("AnyCertificate", bound=Certificate)

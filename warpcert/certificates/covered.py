@@ -14,7 +14,7 @@ from warpcert.certificates import words
 from warpcert.certificates.base import Table
 from warpcert.certificates.cells import Cells
 from warpcert.certificates.evidence import Kind
-from warpcert.certificates.spending import Entries, check_alpha, spent
+from warpcert.certificates.spending import Entries, spent
 from warpcert.classifier.defence import Defence
 from warpcert.statistics import radius
 
@@ -36,6 +36,10 @@ class Covered(Cells):
     ledger: Entries
 
     @property
+    def confidence(self) -> float:
+        return 1 - self.alpha
+
+    @property
     def deployed(self) -> str:
         return words.smoothed(self.defence.without_parameter_noise(self.defence.sigma_noise))
 
@@ -53,11 +57,7 @@ class Covered(Cells):
         return good
 
     def _claim(self) -> str:
-        return f"label {self.label} of {self._who} is kept under {self._every}"
-
-    def _trust(self) -> str:
-        start = "; nominal" if self.kind is Kind.HEURISTIC else ", with"
-        return f"{start} confidence {1 - self.alpha:g}."
+        return f"{self._who} answers {self.label} under {self._every}"
 
     def settings(self) -> list[words.Fact]:
         return [
@@ -76,9 +76,3 @@ class Covered(Cells):
 
     def because(self) -> str:
         return f"Each certificate is false with probability at most {self.alpha:g}."
-
-    def _check(self) -> None:
-        super()._check()
-        if self.defence.reference is not None:
-            raise ValueError("a reference turns known originals; a certificate by a cover has none")
-        check_alpha(self.alpha, self.ledger, (self.error.alpha, *self.cells.alpha.tolist()))

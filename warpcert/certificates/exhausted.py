@@ -8,7 +8,6 @@ from typing import ClassVar, final
 from warpcert.certificates import words
 from warpcert.certificates.base import Certificate
 from warpcert.certificates.evidence import Enumeration, Kind
-from warpcert.numerics.box import Box
 from warpcert.numerics.region import Region
 from warpcert.transforms import Preprocess
 
@@ -32,7 +31,7 @@ class Exhausted(Certificate):
 
     @property
     def deployed(self) -> str:
-        return "plain classifier" if self.step == 1 else f"plain classifier on levels of {self.step}"
+        return "plain classifier" if self.step == 1 else f"plain classifier behind levels of {self.step}"
 
     def _regions(self) -> tuple[Region, ...]:
         done = self.found
@@ -44,9 +43,10 @@ class Exhausted(Certificate):
         every = f"{self._every[:-1]}, {proviso})" if proviso else self._every
         return f"{self._who} answers {self.label} under {every}"
 
-    def _trust(self) -> str:
-        asked = f"; all {self.found.images if self.found else 0} possible inputs were asked about."
-        return f"{asked} Outside that range: {self.reason}." if self.reason else asked
+    def _more(self) -> list[str]:
+        count = self.found.images if self.found else 0
+        asked = f"It was asked about every input that such an attacker can produce, {count} in all."
+        return [asked, f"Why the range ends there: {self.reason}."] if self.reason else [asked]
 
     def settings(self) -> list[words.Fact]:
         before = [words.preparation(self.preprocess)] if self.step == 1 else [f"rounding to levels of {self.step}"]
@@ -62,15 +62,3 @@ class Exhausted(Certificate):
     def because(self) -> str:
         thing = words.thing(self.threat.transform)
         return f"Proved: the plain classifier was asked about every {thing} that such an attacker can produce."
-
-    def _check(self) -> None:
-        super()._check()
-        done = self.found
-        if self.kind is not Kind.PROVED:
-            raise ValueError(f"a certificate by enumeration is proved, but its error bound is {self.error.kind}")
-        if done and not 0 <= done.held <= 1:
-            raise ValueError(f"an exact certificate holds on t·Γ with 0 ≤ t ≤ 1; got t = {done.held:g}")
-        if done and done.scope == "exact" and not self.threat.quantized:
-            raise ValueError("an attacker who does not round hands over floats: no certificate takes them for exact")
-        if self.counterexample and any(r.contains(Box(self.counterexample, self.counterexample)) for r in self.regions):
-            raise ValueError("the counterexample lies inside the certified set")

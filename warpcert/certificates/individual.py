@@ -7,8 +7,7 @@ from typing import Any, ClassVar, final
 
 from warpcert.certificates import words
 from warpcert.certificates.balls import Balls, Law
-from warpcert.certificates.evidence import Kind, Window
-from warpcert.certificates.spending import check_alpha
+from warpcert.certificates.evidence import Window
 from warpcert.numerics.box import Box
 from warpcert.numerics.region import Region
 
@@ -57,18 +56,17 @@ class Individual(Balls):
         return (Region.cell(self.threat.box),) if proved else ()
 
     def _claim(self) -> str:
-        t, thing = self.threat.transform, words.thing(self.threat.transform)
-        came = f"if it came from a {t.noun} within {self.span} ({words.attacker(self.threat)} attacker)"
-        return (
-            f"the unseen original of this {thing} is answered {self.label} by {self._who}, and so is this {thing}, "
-            f"{came}"
-        )
+        return self._of_original
 
-    def _trust(self) -> str:
+    def _more(self) -> list[str]:
+        noun = self.threat.transform.noun
+        if not self.excluded:
+            return [f"No {noun} is ruled out; E ≤ {self.error.E:.3g}."]
         left = " and ".join(self.threat.transform.place(w.cell) for w in self.windows if w.cell)
-        ruled = f"Impossible values of γ are ruled out, which leaves {left}" if self.excluded else "No γ is ruled out"
-        start = "; nominal" if self.kind is Kind.HEURISTIC else ", with"
-        return f"{start} confidence {1 - self.alpha:g}. {ruled}; E ≤ {self.error.E:.3g}."
+        return [f"All {noun}s outside {left} are ruled out; E ≤ {self.error.E:.3g}."]
+
+    def _derived(self) -> dict[str, Any]:
+        return super()._derived() | {"p_centred": self.centred and self.p_lower(self.centred)}
 
     def facts(self) -> list[words.Fact]:
         found = super().facts()
@@ -78,29 +76,3 @@ class Individual(Balls):
         around, *rest = super()._row(w).items()
         place = self.threat.transform.place(w.cell) if w.cell else "–"
         return dict([around, ("range", place), ("E", w.E), *rest])
-
-    def _check(self) -> None:
-        super()._check()
-        if self.defence.reference is not None:
-            raise ValueError("a reference turns known originals; an individual certificate has none")
-        if not self.abstains:
-            self._check_windows()
-        # γ lies in one of the windows: which one does not depend on the draws
-        dearest = max((w.alpha for w in self.windows), default=0.0)
-        bounds = (self.error.alpha, dearest, self.centred.alpha if self.centred else 0.0)
-        check_alpha(self.alpha, self.ledger, bounds)
-
-    def _check_windows(self) -> None:
-        if self.centred is None or any(self.centred.center) or not self.windows:
-            raise ValueError("an individual certificate needs votes around β = 0 and in at least one window")
-        if bool(self.error.betas) != bool(self.error.alpha):
-            raise ValueError("an individual certificate pays for ρ, or counts only β's within E and has none")
-        cells = [(w.center, w.cell) for w in self.windows]
-        if any(c is None or c.center != at or not _inside(c, self.threat.box) for at, c in cells):
-            raise ValueError("every window of an individual certificate stands in the middle of a cell of Γ")
-        if any(w.E > self.error.E for w in self.windows):
-            raise ValueError(f"E = {self.error.E:g} is less than that of a window")
-
-
-def _inside(cell: Box, box: Box) -> bool:
-    return box.contains(cell.lower) and box.contains(cell.upper)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -40,8 +39,8 @@ class ByMargins(Cells):
     def _claim(self) -> str:
         return f"{self._who} answers {self.label} under {self._every}"
 
-    def _trust(self) -> str:
-        return f"; its logits are {self.margins.lipschitz:.6g}-Lipschitz, and its margins are large enough."
+    def _more(self) -> list[str]:
+        return [f"Its logits are {self.margins.lipschitz:.6g}-Lipschitz, and the label leads by enough everywhere."]
 
     def settings(self) -> list[words.Fact]:
         before = words.preparation(self.preprocess)
@@ -53,10 +52,3 @@ class ByMargins(Cells):
     def because(self) -> str:
         thing = words.thing(self.threat.transform)
         return f"Proved: the plain classifier's answers change so slowly that asking about some {thing}s suffices."
-
-    def _check(self) -> None:
-        super()._check()
-        if not (0 < self.margins.lipschitz < math.inf and self.margins.slack >= 0):
-            raise ValueError("a certificate by margins needs a positive Lipschitz constant and slack ≥ 0")
-        if self.kind is not Kind.PROVED:
-            raise ValueError(f"a certificate by margins is proved, but its error bound is {self.error.kind}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from warpcert.certificates import words
 from warpcert.certificates.balls import Balls, Law
 from warpcert.certificates.evidence import Kind, Share, Window
-from warpcert.certificates.spending import check_alpha
 from warpcert.classifier.defence import Defence
 from warpcert.numerics import region
 from warpcert.numerics.region import Region
@@ -60,21 +60,16 @@ class Voted(Balls):
         return (Region.cell(box),) if region.covered(box, balls) else ()
 
     def _claim(self) -> str:
-        if not self.unseen:
-            return f"label {self.label} of {self._who} is kept under {self._every}"
-        t, thing = self.threat.transform, words.thing(self.threat.transform)
-        led = f"a {t.noun} within {self.span} ({words.attacker(self.threat)} attacker) led from it to here"
-        return f"the unseen original of this {thing} is answered {self.label} by {self._who}, as this one is, if {led}"
+        return self._of_original if self.unseen else f"{self._who} answers {self.label} under {self._every}"
 
-    def _trust(self) -> str:
-        if self.kind is Kind.HEURISTIC:
-            return f"; nominal confidence {1 - self.alpha:g}."
-        sure = f", with confidence {1 - self.alpha:g}"
+    def _more(self) -> list[str]:
         if self.share is None:
-            return f"{sure}."
-        thing = words.thing(self.threat.transform)
-        such = f"as for at least {self.share.share:.4g} of {thing}s (tested with confidence {1 - self.share.alpha:g})"
-        return f"{sure}, if the {thing}'s error is within E, {such}."
+            return []
+        thing, percent = words.thing(self.threat.transform), math.floor(1e4 * self.share.share) / 100
+        return [
+            f"This holds if the error of the {thing} is within E = {self.error.E:.4g}, which is so for at least "
+            f"{percent:g} % of such {thing}s (tested with confidence {1 - self.share.alpha:g})."
+        ]
 
     def because(self) -> str:
         if self.kind is Kind.HEURISTIC:
@@ -85,15 +80,9 @@ class Voted(Balls):
             return sure
         thing = words.thing(self.threat.transform)
         return (
-            f"{sure} It is about {thing}s whose error is within E: a share of at least {self.share.share:.4g} of the "
-            "data."
+            f"{sure} It is about {thing}s whose error is within E: at least {100 * self.share.share:.4g} % of such "
+            f"{thing}s."
         )
 
-    def _check(self) -> None:
-        super()._check()
-        e = self.error
-        if self.form != "base" and self.share is None and not (e.betas and e.alpha):
-            raise ValueError(f"a {self.form} certificate needs ρ from β's that were drawn, and pays for it")
-        if self.defence.reference is not None and self.bounded is None:
-            raise ValueError(f"a reference turns known originals; a certificate of the form {self.form} has none")
-        check_alpha(self.alpha, self.ledger, (e.alpha, *(w.alpha for w in self.windows)))
+    def _derived(self) -> dict[str, Any]:
+        return super()._derived() | {"share": self.share and self.share.share}

@@ -74,8 +74,9 @@ class Covering:
         )
         if certificate.reach:
             return certificate
-        needed = " and ".join(f"E/σ_δ = {w.E / self.defence.sigma_noise:.2g} (k = {w.k} of {w.n})" for w in done[:1])
-        return abstained(certificate, f"the window next to γ = 0 was not accepted for class {label}: {needed}")
+        w = done[0]
+        found = f"{w.k} of {w.n} votes, too few for E/σ_δ = {w.E / self.defence.sigma_noise:.2g}"
+        return abstained(certificate, f"class {label} got {found} next to γ = 0")
 
     def _check_n(self, E: float, alpha: float) -> None:
         """n unanimous votes must be able to certify the easiest window."""

@@ -124,6 +124,8 @@ def _why(c: Voted) -> str:
     if c.error.rho >= 0.5:
         return f"ρ = {c.error.rho:.3g} is too large: too few β's, or too many of them beyond E"
     p = max(c.p_lower(w) for w in c.windows)
-    ratio = c.error.E / c.defence.sigma_noise if c.form in ("joint", "attacked") else 0.0
-    votes_ = f"the votes for class {c.label} reach p ≥ {p:.4f}"
-    return f"{votes_}, too little for E/σ_δ = {ratio:.3g} and ρ = {c.error.rho:.3g}"
+    ratio = c.error.E / c.defence.sigma_noise if c.law.absorbs else 0.0
+    short = f"the votes for class {c.label} reach p ≥ {p:.4f}, too little for E/σ_δ = {ratio:.3g}"
+    if ratio > 2:
+        return f"{short}: the error is too large for this noise; add a vignette and blur, or more noise"
+    return f"{short} and ρ = {c.error.rho:.3g}"

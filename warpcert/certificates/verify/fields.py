@@ -1,0 +1,40 @@
+"""Which fields of a record are not recomputed, and why."""
+
+from __future__ import annotations
+
+__all__ = ["FREE", "MEASURED"]
+
+FREE = {  # a field, by its path in a record, and why nothing rests on it
+    "classifier.name": "what people call it; the fingerprint says which it is",
+    "classifier.formerly": "its fingerprint before 0.1.0",
+    "seed": "a certificate holds for any draws that were fresh",
+    "version": "which version wrote it",
+    "seconds": "how long it took",
+    "error.seconds": "how long the analysis took",
+    "error.cells": "how much work the analysis was",
+    "passes": "how much work it was, where the windows leave that open",
+    "reason": "why it ends or abstains, in words, which claim nothing",
+    "ledger.purpose": "what α was spent on, in words; only the amounts count",
+    "found.crossings": "how many there were on the way; the images count",
+    "share.calibration": "names the calibration; a run keeps it, and is checked against it",
+    "threat.interpolation": "where the transformation does not interpolate",
+    "defence.interpolation": "where the classifier does not turn pictures",
+}
+MEASURED = {  # what only the picture and the classifier can tell
+    "picture": "which picture it was",
+    "scores": "what the classifier said; the largest names the label",
+    "classifier.network": "which network it was; with the facts it gives the fingerprint",
+    "classifier.facts": "what was deployed; with the network they give the fingerprint",
+    "defence.reference": "the kernel that turned the original",
+    "windows": "votes, errors, margins and cells, window by window",
+    "centred": "votes at the picture itself",
+    "excluded": "the share of Γ that was ruled out; bounded by the windows",
+    "impossible": "windows of which nothing was left",
+    "error": "what was drawn and found; bounded by the windows",
+    "share": "what the calibration counted",
+    "found": "images, and their least lead",
+    "counterexample": "a γ beyond the certified range",
+    "alpha_inner": "the level of each inner test",
+    "threat": "whom it was tested against, so far as the evidence does not depend on it",
+    "margins": "the Lipschitz constant, bounded by how margins change, and the slack",
+}

@@ -1,0 +1,55 @@
+"""Enumerated inputs: what was asked about, by how much the label led, and for whom that is a proof."""
+
+from __future__ import annotations
+
+import math
+
+from warpcert.certificates.exhausted import Exhausted
+from warpcert.certificates.verify.common import refuse
+
+__all__ = ["exhausted"]
+
+SCOPES = ("tolerance", "exact")
+FINEST = 0.1 / 255  # a tenth of a level: no enumeration takes larger tolerances
+
+
+def exhausted(c: Exhausted) -> bool:
+    """Whether every input was asked about, and answered with a sufficient lead."""
+    t, done, gamma = c.threat.transform, c.found, c.threat.box
+    refuse(t.dim != 1 or t.item_dims != 3, f"no enumeration knows {t.name}")
+    refuse(t.interpolates and c.threat.interpolation != "bilinear", "no enumeration knows that attacker")
+    refuse(not c.threat.quantized and c.step == 1, "against attackers who do not round, levels are needed")
+    refuse(not 0 <= c.threat.off_by < FINEST, "a tolerance lies below a tenth of a level")
+    refuse(bool(c.error.E), "an enumeration has no error")
+    if c.counterexample is not None:
+        refuse(not gamma.contains(c.counterexample), "the counterexample lies outside Γ")
+    if "answers differently at" in c.reason:
+        where = t.to_text(c.counterexample[0]) if c.counterexample else "nowhere"
+        refuse(not c.reason.endswith(f" {where}"), "the reason names another counterexample")
+    if done is None:
+        return False
+    refuse(done.images < 1 or done.crossings < 0, "at least one image was asked about")
+    refuse(not 0 < done.held <= 1, "an enumeration holds on t·Γ with 0 < t ≤ 1")
+    refuse(not (0 <= done.slack < math.inf and done.slack < done.margin < math.inf), "the label leads by too little")
+    refuse(done.scope not in SCOPES, f"scope {done.scope!r} is not one of {', '.join(SCOPES)}")
+    refuse(done.scope == "exact" and not c.threat.quantized, "attackers who do not round hand over floats")
+    told = done.tolerance is not None or bool(c.classifier.formerly)
+    refuse(not told or done.tolerance not in (None, c.threat.off_by), "the tolerance is not that of the threat")
+    refuse(done.held == 1 and c.passes != done.images, "the images of all of Γ are those that were asked about")
+    refuse(c.passes < done.images, "there were more images than passes")
+    refuse((done.held == 1) != (not c.reason), "a range that ends before Γ has a reason, and no other has")
+    _refuse_lead(c, done.margin, done.slack)
+    if c.counterexample is None:
+        return True
+    held = gamma.scaled(done.held)
+    refuse(held.contains(c.counterexample), "the counterexample lies inside the certified range")
+    return True
+
+
+def _refuse_lead(c: Exhausted, margin: float, slack: float) -> None:
+    """The picture itself is one of the images: its lead is not below the least one."""
+    if c.scores is None:
+        return
+    first, second = sorted(c.scores, reverse=True)[:2]
+    lead = (first - second) / max(1.0, *map(abs, c.scores))
+    refuse(lead < margin - slack, "the picture itself leads by less than the least lead")
