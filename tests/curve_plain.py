@@ -26,7 +26,7 @@ def absolute_pull(m: Model, which: Tensor, images: Tensor) -> Tensor:
 
 
 def plain_bound(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, per_cell: int = 4) -> Tensor:
-    """sup_{γ∈Γ}‖ε(β,γ,x)‖₂ ≤ the value returned [B], for rotation and scaling; `per_cell` cells for each of the curve
+    """sup_{γ∈Γ}‖ε(β,γ,x)‖₂ ≤ the value returned [B], for linear flows; `per_cell` cells for each of the curve
     bound's first ones.
 
     With a = T_γ x, d = T_{β+γ} x and chords over a cell: ε = chord of u + P T_β(a − chord a) + P T_β(q(a) − a) − P(d
@@ -44,7 +44,7 @@ def plain_bound(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, per_c
         for low, high in itertools.pairwise(nodes):
             pair = torch.stack((low, high))
             clean = m.attack(pair)  # [2, C, n]
-            rest = chord_remainder(m.attacker_tables, m.transform, low[None], high[None], m.y, m.x_)[0]
+            rest = chord_remainder(m.attacker_tables, m.flow, low[None], high[None], m.y, m.x_)[0]
             if threat.quantized:
                 rest = rest + rounding_box(m, clean.amin(0) - rest, clean.amax(0) + rest)
                 rest = torch.where(rest > 0, rest + doubt, 0.0)
@@ -52,7 +52,7 @@ def plain_bound(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, per_c
             seen = m.defend(theta)
             moved = m.pull(every, clean.flatten(0, 1)[None], torch.zeros_like(every)).reshape(seen.shape)
             size = m.blur(moved - seen).flatten(2).norm(dim=-1).amax(1)
-            blind = chord_remainder(m.reference_tables, m.transform, theta[:, 0], theta[:, 1], y, x_)
+            blind = chord_remainder(m.reference_tables, m.flow, theta[:, 0], theta[:, 1], y, x_)
             slack = m.blur(absolute_pull(m, every, rest) + blind).flatten(1).norm(dim=-1)
             worst = torch.maximum(worst, size + slack)
     return worst + 1e-9 + sum(inference_slack(d, *m.size, m.channels, extent) for d in (defence, defence.known))

@@ -7,8 +7,8 @@ import torch
 
 from warpcert.classifier.defence import Defence
 from warpcert.errors.base import interpolation_error
-from warpcert.errors.boxes import box_image, boxes_bound
-from warpcert.errors.curve.bound import curve_bound
+from warpcert.errors.boxes import Boxes, box_image
+from warpcert.errors.curve.bound import Curve
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess, Rotation, Scaling, SpatialTransform, Translation
 from warpcert.transforms.kernels import kernel
@@ -48,15 +48,15 @@ def test_no_sample_beats_the_boxes(name: str, gamma: float, interpolation: str) 
     threat = Threat.of(name, gamma, interpolation=interpolation)
     beta = defence.draw_beta(3, generator)
     first = 16 if name != "translation" else 8
-    result = boxes_bound(x, defence, threat, beta, first=first, tightness=1.5, most=4000)
+    result = Boxes(tightness=1.5, first=first, most=4000).exact_pipelines(x, defence, threat, beta)
     for b in range(3):
         sample = threat.box.uniform(400, generator)
         error = interpolation_error(x, defence, threat, beta[b].expand(400, -1), sample)
-        assert float(error.max()) <= float(result.upper[b])
+        assert float(error.max()) <= float(result.values[b])
     if interpolation == "bilinear":
-        curve = curve_bound(x, defence, threat, beta)
-        assert bool((curve.lower <= result.upper).all()) and bool((result.lower <= curve.upper).all())
-        assert float(curve.upper.max()) <= float(result.upper.max()) * 1.02
+        curve = Curve(1.03)(x, defence, threat, beta)
+        assert bool((curve.lower <= result.values).all()) and bool((result.lower <= curve.values).all())
+        assert float(curve.values.max()) <= float(result.values.max()) * 1.02
 
 
 def test_all_boxes_of_a_plane_are_analysed() -> None:
@@ -66,14 +66,16 @@ def test_all_boxes_of_a_plane_are_analysed() -> None:
     defence = Defence.surface("translation", 1, noise=0.1, interpolation="bilinear")
     threat = Threat.of("translation", 1)
     beta = torch.tensor([[0.3, -0.4]], dtype=torch.float64)
-    result = boxes_bound(x, defence, threat, beta, first=8, most=2000)
+    result = Boxes(first=8, most=2000)(x, defence, threat, beta)
     sample = threat.box.grid(41)
     error = interpolation_error(x, defence, threat, beta.expand(len(sample), -1), sample)
-    assert float(error.max()) <= float(result.upper)
+    assert float(error.max()) <= float(result.values)
 
 
 def test_bicubic_is_refused() -> None:
     x = torch.rand(1, 6, 6, dtype=torch.float64)
     defence = Defence.surface("rotation", 5, noise=0.1)
     with pytest.raises(ValueError, match="bilinear and nearest"):
-        boxes_bound(x, defence, Threat.of("rotation", 5), torch.zeros(1, 1))
+        Boxes().exact_pipelines(x, defence, Threat.of("rotation", 5), torch.zeros(1, 1))
+    with pytest.raises(ValueError, match="the classifier uses bicubic"):
+        Boxes()(x, defence, Threat.of("rotation", 5), torch.zeros(1, 1))

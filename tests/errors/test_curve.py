@@ -20,11 +20,11 @@ from warpcert.errors.curve import cells as curve_cells
 from warpcert.errors.curve import direction as curve_direction
 from warpcert.errors.curve import path as curve_path
 from warpcert.errors.curve import rounding as curve_rounding
-from warpcert.errors.curve.bound import curve_bound, inference_slack
+from warpcert.errors.curve.bound import Curve, inference_slack
 from warpcert.errors.curve.model import Model, absolute_norm, model, operator_norm
 from warpcert.learn import data
 from warpcert.threat import Threat
-from warpcert.transforms import Preprocess, Rotation, Scaling, SpatialTransform, kernels
+from warpcert.transforms import Flow, Preprocess, Rotation, Scaling, grid, kernels
 from warpcert.transforms.kernels import kernel
 
 torch.set_num_threads(1)
@@ -52,8 +52,8 @@ def pictures(kind: str, channels: int, height: int, width: int) -> Tensor:
     return (blur - blur.min()) / (blur.max() - blur.min())
 
 
-def cells(transform: SpatialTransform, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    span = 3.2 if isinstance(transform, Rotation) else 0.4
+def cells(transform: Flow, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    span = 3.2 if transform.dial else 0.4
     low = (torch.rand(count, dtype=torch.float64, generator=generator) - 0.5) * span
     low[:4] = (
         torch.tensor([0.0, -0.01, math.pi / 2, -math.pi / 2]) if span > 1 else torch.tensor([0.0, -0.01, 0.1, -0.1])
@@ -62,13 +62,12 @@ def cells(transform: SpatialTransform, count: int, generator: torch.Generator) -
 
 
 def plane(height: int, width: int) -> tuple[Tensor, Tensor]:
-    y = (torch.arange(height, dtype=torch.float64) - (height - 1) / 2).repeat_interleave(width)
-    return y, (torch.arange(width, dtype=torch.float64) - (width - 1) / 2).repeat(height)
+    return grid.points(height, width, torch.zeros(0, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", ["bilinear", "bicubic", "bicubic-0.5"])
 @pytest.mark.parametrize("transform", [Rotation(), Scaling()])
-def test_chord_remainder_contains(name: str, transform: SpatialTransform) -> None:
+def test_chord_remainder_contains(name: str, transform: Flow) -> None:
     generator = torch.Generator().manual_seed(0)
     share = torch.linspace(0, 1, 65, dtype=torch.float64)
     for kind, (height, width) in zip(("noise", "checkerboard", "pixel"), SIZES, strict=True):
@@ -85,7 +84,7 @@ def test_chord_remainder_contains(name: str, transform: SpatialTransform) -> Non
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.func's own imports
 @pytest.mark.parametrize("name", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("transform", [Rotation(), Scaling()])
-def test_second_derivative_and_jumps_contain(name: str, transform: SpatialTransform) -> None:
+def test_second_derivative_and_jumps_contain(name: str, transform: Flow) -> None:
     generator = torch.Generator().manual_seed(1)
     height, width = SIZES[0]
     x = pictures("noise", 2, height, width)
@@ -101,7 +100,7 @@ def test_second_derivative_and_jumps_contain(name: str, transform: SpatialTransf
 
     low, high = cells(transform, 20, generator)
     low, high = low + 1e-4, high + 1e-4  # off the angles where one-sided derivatives differ
-    span = curve_path.span(transform, low, high, y, x_, height, width)
+    span = curve_path.span(table, transform, low, high, y, x_)
     second = curve_path.second_derivative(table, transform, span)
     jump = curve_path.jumps(table, transform, span)
     for c in range(20):
@@ -285,17 +284,17 @@ def case(
 @pytest.mark.parametrize("which", range(len(CASES)))
 def test_no_attack_beats_the_bound(which: int, tightness: float) -> None:
     x, defence, threat, beta = case(*CASES[which])
-    result = curve_bound(x, defence, threat, beta, tightness=tightness, time_limit=20)
+    result = Curve(tightness, 20)(x, defence, threat, beta)
     found = attack(x, defence, threat, beta, 160 if tightness < 2 else 60)
-    assert bool((found <= result.upper).all()), (found / result.upper).max()
-    assert bool((result.lower <= result.upper).all())
+    assert bool((found <= result.values).all()), (found / result.values).max()
+    assert bool((result.lower <= result.values).all())
     if (
         not result.converged
     ):  # all pixels of a constant image cross a threshold together, at a γ that float32 cannot tell
         assert CASES[which][2] == "constant"
         return
     slack = 2 * inference_slack(defence, *x.shape[1:], x.shape[0], 2.0)
-    assert float(result.upper.max()) <= tightness * float(result.lower.max()) * 1.001 + slack + 1e-8
+    assert float(result.values.max()) <= tightness * float(result.lower.max()) * 1.001 + slack + 1e-8
 
 
 def test_the_plain_form_agrees() -> None:
@@ -304,43 +303,43 @@ def test_the_plain_form_agrees() -> None:
         plain = curve_plain.plain_bound(x, defence, threat, beta)
         found = attack(x, defence, threat, beta, 60)
         assert bool((found <= plain).all())
-        assert float(curve_bound(x, defence, threat, beta).upper.max()) <= float(plain.max()) * 1.001
+        assert float(Curve(1.03)(x, defence, threat, beta).values.max()) <= float(plain.max()) * 1.001
 
 
 def test_a_bicubic_attacker_may_overshoot() -> None:
     x, defence, _, beta = case(*CASES[3])
     for quantized in (True, False):
         threat = Threat.of("rotation", 12, interpolation="bicubic", quantized=quantized)
-        result = curve_bound(x, defence, threat, beta[:2], tightness=1.1, time_limit=10)
-        assert bool((attack(x, defence, threat, beta[:2]) <= result.upper).all())
+        result = Curve(1.1, 10)(x, defence, threat, beta[:2])
+        assert bool((attack(x, defence, threat, beta[:2]) <= result.values).all())
 
 
 def test_the_deadline_keeps_the_bound_sound() -> None:
     x, defence, threat, beta = case(*CASES[3])
     for limit in (0.0, 0.05):
-        result = curve_bound(x, defence, threat, beta, tightness=1.0001, time_limit=limit)
+        result = Curve(1.0001, limit)(x, defence, threat, beta)
         assert not result.converged
-        assert bool((attack(x, defence, threat, beta, 40) <= result.upper).all())
+        assert bool((attack(x, defence, threat, beta, 40) <= result.values).all())
 
 
 def test_a_target_settles_early() -> None:
     x, defence, threat, beta = case(*CASES[0])
-    full = curve_bound(x, defence, threat, beta)
+    full = Curve(1.03)(x, defence, threat, beta)
     high = 2 * float(full.lower.max())
-    quick = curve_bound(x, defence, threat, beta, target=high)
-    assert quick.cells <= full.cells and float(quick.upper.max()) <= high
+    quick = Curve(1.03)(x, defence, threat, beta, high)
+    assert quick.cells <= full.cells and float(quick.values.max()) <= high
     middle = 1.02 * float(full.lower.median())
-    decided = curve_bound(x, defence, threat, beta, target=middle, tightness=1.001)
+    decided = Curve(1.001)(x, defence, threat, beta, middle)
     assert decided.converged
-    assert bool(((decided.upper <= middle) | (1.03 * decided.lower > middle)).all())
-    assert bool((attack(x, defence, threat, beta) <= decided.upper).all())
+    assert bool(((decided.values <= middle) | (1.03 * decided.lower > middle)).all())
+    assert bool((attack(x, defence, threat, beta) <= decided.values).all())
 
 
 def test_a_point_as_threat() -> None:
     x, defence, _, beta = case(*CASES[0])
     threat = Threat.of("rotation", 0)
-    result = curve_bound(x, defence, threat, beta)
-    assert bool((attack(x, defence, threat, beta, 1) <= result.upper).all())
+    result = Curve(1.03)(x, defence, threat, beta)
+    assert bool((attack(x, defence, threat, beta, 1) <= result.values).all())
 
 
 def spread_attack(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, count: int = 300) -> Tensor:
@@ -379,10 +378,10 @@ def test_digits() -> None:
     threat = Threat.of("rotation", 50)
     for x in data.load("mnist500").images[:2].double() / 255:
         beta = defence.draw_beta(3, torch.Generator().manual_seed(9))
-        result = curve_bound(x, defence, threat, beta)
+        result = Curve(1.03)(x, defence, threat, beta)
         found = attack(x, defence, threat, beta, 120)
-        assert bool((found <= result.upper).all())
-        assert float(result.upper.max()) <= 1.06 * float(found.max())
+        assert bool((found <= result.values).all())
+        assert float(result.values.max()) <= 1.06 * float(found.max())
 
 
 @pytest.mark.parametrize("which", range(len(SPREAD)))
@@ -394,14 +393,14 @@ def test_no_attack_beats_translation_and_values(which: int) -> None:
     x = pictures(kind, 1 + (kind == "smooth") * 2, 9, 10)
     beta = defence.draw_beta(3, torch.Generator().manual_seed(6))
     beta[0] = beta[0].round()
-    result = curve_bound(x, defence, threat, beta, time_limit=20)
+    result = Curve(1.03, 20)(x, defence, threat, beta)
     found = spread_attack(x, defence, threat, beta)
-    assert bool((found <= result.upper).all()), (found / result.upper).max()
-    assert bool((result.lower <= result.upper).all())
+    assert bool((found <= result.values).all()), (found / result.values).max()
+    assert bool((result.lower <= result.values).all())
     if name != "translation" or (interpolation == "bilinear" and not quantized):
         times = 2 if quantized else 3  # an attacker who does not round errs in float32, too
         slack = times * inference_slack(defence, 9, 10, x.shape[0], float(beta.abs().max()) + max(threat.box.upper))
-        assert float(result.upper.max()) <= 1.05 * float(torch.maximum(found, result.lower).max()) + slack + 1e-6
+        assert float(result.values.max()) <= 1.05 * float(torch.maximum(found, result.lower).max()) + slack + 1e-6
 
 
 def test_volume() -> None:
@@ -409,8 +408,8 @@ def test_volume() -> None:
     threat = Threat.of("volume", 3)
     x = torch.rand(1, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(7)) * 1.6 - 0.8
     beta = defence.draw_beta(3, torch.Generator().manual_seed(8))
-    result = curve_bound(x, defence, threat, beta)
-    assert bool((spread_attack(x, defence, threat, beta) <= result.upper).all())
+    result = Curve(1.03)(x, defence, threat, beta)
+    assert bool((spread_attack(x, defence, threat, beta) <= result.values).all())
     assert result.converged
 
 
@@ -418,8 +417,8 @@ def _no_rounding(m: Model, low: Tensor, high: Tensor, doubt: float) -> tuple[Ten
     return (low + high) / 2, (low + high) / 2
 
 
-def _nothing(t: curve_path.Tables, transform: SpatialTransform, s: curve_path.Span) -> Tensor:
-    return torch.zeros(*s.y_low.shape, t.jump_y.shape[1], dtype=torch.float64)
+def _nothing(t: curve_path.Tables, transform: Flow, s: curve_path.Span) -> Tensor:
+    return torch.zeros(*s.y.low.shape, t.jump_y.shape[1], dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
@@ -448,9 +447,9 @@ def test_every_piece_is_needed(
     x = pictures(kind, 1, 13, 13) * 0.995
     found = attack(x, defence, threat, beta)
     monkeypatch.setattr(curve, "inference_slack", lambda *_: 0.0)
-    assert bool((found <= curve_bound(x, defence, threat, beta, tightness=1.0001).upper).all())
+    assert bool((found <= Curve(1.0001)(x, defence, threat, beta).values).all())
     monkeypatch.setattr(place, name, weaker)
-    assert bool((found > curve_bound(x, defence, threat, beta, tightness=1.0001).upper).any())
+    assert bool((found > Curve(1.0001)(x, defence, threat, beta).values).any())
 
 
 @pytest.mark.parametrize("name", ["jumps", "second_derivative"])
@@ -473,11 +472,11 @@ def test_the_attackers_remainder_is_needed(monkeypatch: pytest.MonkeyPatch, name
 def test_user_errors_are_explained() -> None:
     x, defence, threat, beta = case(*CASES[0])
     with pytest.raises(ValueError, match="share"):
-        curve_bound(x, defence, Threat.of("scaling", 10), beta)
+        Curve()(x, defence, Threat.of("scaling", 10), beta)
     with pytest.raises(ValueError, match=r"\[B, 1\]"):
-        curve_bound(x, defence, threat, beta[:, 0])
+        Curve(1.03)(x, defence, threat, beta[:, 0])
     with pytest.raises(ValueError, match=r"\[0,1\]"):
-        curve_bound(2 * x, defence, threat, beta)
+        Curve(1.03)(2 * x, defence, threat, beta)
     nearest = Defence.surface("rotation", 30, noise=0.1, interpolation="nearest")
     with pytest.raises(ValueError, match="jumps"):
-        curve_bound(x, nearest, threat, beta)
+        Curve(1.03)(x, nearest, threat, beta)

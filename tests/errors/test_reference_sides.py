@@ -82,8 +82,8 @@ def test_the_slack_of_both_kernels_is_in_the_bound(name: str, monkeypatch: pytes
     monkeypatch.setattr(curve, "inference_slack", slack)
     monkeypatch.setattr(curve, "steepness_by_steps", by_steps)
     beta = defence.draw_beta(2, torch.Generator().manual_seed(1))
-    result = curve.curve_bound(x, defence, threat, beta)
-    assert bool((result.upper >= 10_100 + result.lower).all())
+    result = Curve(1.03)(x, defence, threat, beta)
+    assert bool((result.values >= 10_100 + result.lower).all())
     if name != "translation":
         extent = float(beta.abs().max()) + max(threat.box.upper)
         own = curve.steepness_of(tables(x, kernel("mitchell")), threat.transform, extent)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from warpcert import methods
 from warpcert.classifier.defence import Defence
-from warpcert.errors.curve.bound import curve_bound
+from warpcert.errors.curve.bound import Curve
 from warpcert.errors.float32 import loudness_error
 from warpcert.learn.views import delayed
 from warpcert.methods.run import Sampling
@@ -129,9 +129,9 @@ def test_a_loud_peak_excludes_attenuation() -> None:
 def test_the_error_of_a_quiet_sound_is_rounding_alone() -> None:
     threat, x = Threat.of("volume", 3), sound(0.02, 2, 2000)
     beta = DEFENCE.draw_beta(50, torch.Generator().manual_seed(0))
-    result = curve_bound(x, DEFENCE, threat, beta, tightness=1.2)
+    result = Curve(1.2)(x, DEFENCE, threat, beta)
     half = 0.5 * threat.transform.step * 2000**0.5
-    assert float(result.lower.max()) <= float(result.upper.max()) <= 1.1 * half * float(beta.exp().max())
+    assert float(result.lower.max()) <= float(result.values.max()) <= 1.1 * half * float(beta.exp().max())
 
 
 def test_individual_certificates_of_sounds() -> None:

@@ -17,17 +17,25 @@ from warpcert.certificates import ErrorBound, Kind
 from warpcert.classifier.defence import Defence
 from warpcert.threat import Threat
 
-__all__ = ["SupBound", "Suprema", "bound_error", "guess_and_test", "interpolation_error"]
+__all__ = ["Rule", "SupBound", "Suprema", "bound_error", "interpolation_error"]
 
 
 @final
 @dataclass(frozen=True)
 class Suprema:
-    """One value per β: an upper bound of sup_{γ∈Γ}‖ε(β,γ,x)‖₂ if the kind is proved, an estimate if heuristic."""
+    """sup_{γ∈Γ}‖ε(β,γ,x)‖₂ for each of a batch of β, float64.
 
-    values: Tensor  # [B], float64, CPU
+    values     [B] upper bounds if the kind is proved, estimates if heuristic
+    lower      [B] the largest errors found
+    cells      evaluations of the error, or of its bound
+    converged  whether nothing was left open when time ran out
+    """
+
+    values: Tensor
+    lower: Tensor
     cells: int
     seconds: float
+    converged: bool = True
 
 
 class SupBound(ABC):
@@ -37,12 +45,34 @@ class SupBound(ABC):
     kind: ClassVar[Kind]
 
     @abstractmethod
-    def __call__(self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Suprema:
-        """For β [B,d]."""
+    def __call__(
+        self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor, target: float | None = None
+    ) -> Suprema:
+        """For β [B,d]. With a target it only matters which values exceed it: work may stop once that is known."""
 
+    @final
     def within(self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor, E: float) -> Tensor:
         """Values [B] as above, of which only it matters whether they exceed E."""
-        return self(x, defence, threat, beta).values
+        return self(x, defence, threat, beta, E).values
+
+
+@final
+@dataclass(frozen=True)
+class Rule:
+    """How (E, ρ) is read off `betas` draws at confidence 1 − alpha. `rank` is fixed beforehand.
+
+    By default E is the (rank+1)-th largest value of all draws. With a `factor`, as in the paper, E is guessed: so many
+    times the largest value of a tenth of the draws; the others are fresh, and count how often E is exceeded.
+    """
+
+    betas: int
+    alpha: float
+    rank: int = 0
+    factor: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.betas:
+            raise ValueError(f"the rank must lie in 0 … betas − 1 = {self.betas - 1}; got {self.rank}")
 
 
 def interpolation_error(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, gamma: Tensor) -> Tensor:
@@ -54,49 +84,21 @@ def interpolation_error(x: Tensor, defence: Defence, threat: Threat, beta: Tenso
 
 
 def bound_error(
-    sup: SupBound,
-    x: Tensor,
-    defence: Defence,
-    threat: Threat,
-    *,
-    betas: int,
-    alpha: float,
-    generator: torch.Generator,
-    rank: int = 0,
+    sup: SupBound, x: Tensor, defence: Defence, threat: Threat, rule: Rule, generator: torch.Generator
 ) -> ErrorBound:
-    """E is the (rank+1)-th largest of n values V_i = sup_γ‖ε(β_i,γ,x)‖: then P(V > E) ≤ ρ with confidence 1 − alpha,
-    without a second sample.
+    """(E, ρ) with P_β( sup_γ‖ε(β,γ,x)‖ > E ) ≤ ρ, at confidence 1 − alpha.
 
-    The rank is fixed beforehand; `sup` may only raise the V_i (each by its own β), which keeps the statement.
+    The order statistic needs no second sample: see `ErrorBound.rho`. Either way `sup` may only raise the values, each
+    by its own β, which keeps the statement.
     """
-    if not 0 <= rank < betas:
-        raise ValueError(f"the rank must lie in 0 … betas − 1 = {betas - 1}; got {rank}")
-    result = sup(x, defence, threat, defence.draw_beta(betas, generator))
-    E = float(result.values.sort(descending=True).values[rank])
+    first = rule.betas if rule.factor is None else max(1, rule.betas // 10)
+    found = sup(x, defence, threat, defence.draw_beta(first, generator))
+    E = float(found.values.sort(descending=True).values[rule.rank if rule.factor is None else 0])
     if math.isnan(E):
         raise ValueError("the error analysis returned NaN")
-    return ErrorBound(E, alpha, sup.kind, sup.name, betas, rank, result.cells, result.seconds)
-
-
-def guess_and_test(
-    sup: SupBound,
-    x: Tensor,
-    defence: Defence,
-    threat: Threat,
-    *,
-    betas: int,
-    alpha: float,
-    generator: torch.Generator,
-    factor: float = 1.02,
-) -> ErrorBound:
-    """The paper's procedure: E is `factor` times the largest of betas/10 values, ρ is tested on the other β's."""
-    first = max(1, betas // 10)
-    guess = sup(x, defence, threat, defence.draw_beta(first, generator))
-    E = factor * float(guess.values.max())
-    if math.isnan(E):
-        raise ValueError("the error analysis returned NaN")
-    start = time.perf_counter()
-    values = sup.within(x, defence, threat, defence.draw_beta(betas - first, generator), E)
-    exceeded = int((~(values <= E)).sum())
-    seconds = guess.seconds + time.perf_counter() - start
-    return ErrorBound(E, alpha, sup.kind, sup.name, betas - first, exceeded, guess.cells, seconds)
+    if rule.factor is None:
+        return ErrorBound(E, rule.alpha, sup.kind, sup.name, first, rule.rank, found.cells, found.seconds)
+    start, E, fresh = time.perf_counter(), rule.factor * E, rule.betas - first
+    exceeded = int((~(sup.within(x, defence, threat, defence.draw_beta(fresh, generator), E) <= E)).sum())
+    seconds = found.seconds + time.perf_counter() - start
+    return ErrorBound(E, rule.alpha, sup.kind, sup.name, fresh, exceeded, found.cells, seconds)

@@ -5,33 +5,151 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
+from warpcert.certificates import Kind
 from warpcert.classifier.defence import Defence
+from warpcert.errors.base import SupBound, Suprema
 from warpcert.errors.float32 import inference_slack, value_error
 from warpcert.numerics.interval import Interval, outward
 from warpcert.threat import Threat
 from warpcert.transforms import SpatialTransform
 from warpcert.transforms.kernels import Kernel, gather, kernel
 
-__all__ = ["BoxesResult", "box_image", "boxes_bound", "halved", "pulled"]
+__all__ = ["Boxes", "box_image", "halved", "pulled"]
 
 SLACK = 1e-12  # of float64 sums of values in [0,1]
 
 
 @final
 @dataclass(frozen=True)
-class BoxesResult:
-    """max_{γ∈Γ} ‖ε(β,γ,x)‖₂ ≤ upper [B] (proved), ≥ lower [B] (evaluated)."""
+class Boxes(SupBound):
+    """For each β: sup_{γ∈Γ}‖P(T_β q(T_γ x) − T_{β+γ} x)‖₂ ≤ value: the baseline, loose and slow beside `Curve`.
 
-    upper: Tensor
-    lower: Tensor
-    boxes: int
-    seconds: float
+    Γ is cut into `first` equal parts along every axis, all first^d of them; both images are enclosed on each part, P
+    has nonnegative entries, and the norm of the largest absolute values bounds ‖ε‖. Parts above `tightness` times the
+    largest error found are halved along every axis, until `most` parts were bounded or time is up.
+
+    For bilinear interpolation on both sides. Nearest is refused: in float32 a rounded coordinate may pick another pixel
+    than the exact one, so no certificate can rest on it; `exact_pipelines` bounds the exact ones.
+    """
+
+    tightness: float = 1.1
+    time_limit: float | None = None
+    first: int = 64
+    most: int = 200_000
+    name: ClassVar[str] = "interval"
+    kind: ClassVar[Kind] = Kind.PROVED
+
+    def __call__(
+        self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor, target: float | None = None
+    ) -> Suprema:
+        for who, interpolation in (("attacker", threat.interpolation), ("classifier", defence.interpolation)):
+            if interpolation != "bilinear":
+                raise ValueError(
+                    f"interval analysis is proved for bilinear interpolation, but the {who} uses {interpolation}; "
+                    "use bound curve (bilinear, bicubic), or sampled (anything, heuristic)"
+                )
+        return self.exact_pipelines(x, defence, threat, beta)
+
+    def exact_pipelines(self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Suprema:
+        """As above, but with nearest it is about exact arithmetic only."""
+        start = time.perf_counter()
+        deadline = math.inf if self.time_limit is None else start + self.time_limit
+        search = _Search(x.double(), defence, threat, beta.double())
+        done, converged, fresh = 0, True, True
+        opened = search.parts(self.first)
+        while opened:
+            following = []
+            for b, low, high, known in opened:
+                if (done + len(low) > self.most and not fresh) or time.perf_counter() > deadline:
+                    search.settle(b, known)
+                    converged = False
+                    continue
+                size = torch.minimum(known, search.bound(b, low, high))
+                done += len(low)
+                wide = size > self.tightness * search.lower.max()
+                search.settle(b, size[~wide])
+                if bool(wide.any()):
+                    following.append(
+                        (b, *halved(low[wide], high[wide]), size[wide].repeat_interleave(2 ** low.shape[1]))
+                    )
+            opened, fresh = following, False
+        upper = search.upper + 2 * search.slack
+        return Suprema(upper.cpu(), search.lower.cpu(), done, time.perf_counter() - start, converged)
+
+
+@final
+@dataclass
+class _Search:
+    """The suprema of one image so far. upper [B] bounds the parts that are settled; slack is float32's, per side."""
+
+    x: Tensor
+    defence: Defence
+    threat: Threat
+    beta: Tensor
+    upper: Tensor = field(init=False)
+    lower: Tensor = field(init=False)
+    transform: SpatialTransform = field(init=False)
+    attacker: Kernel = field(init=False)
+    defender: Kernel = field(init=False)
+    doubt: float = 0.0  # of the attacker's arithmetic
+    slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        defence, threat, transform = self.defence, self.threat, self.threat.transform
+        if defence.reference is not None:
+            raise ValueError(f"interval boxes know no reference; got {defence.reference}: use the curve bound, or none")
+        if not isinstance(transform, SpatialTransform) or transform != defence.transform:
+            raise ValueError(f"interval boxes need one spatial transformation on both sides; got {transform.name}")
+        self.transform, (channels, height, width) = transform, self.x.shape
+        self.attacker, self.defender = kernel(threat.interpolation), kernel(defence.interpolation)
+        extent = float(self.beta.abs().max()) + max(map(abs, (*threat.box.lower, *threat.box.upper)))
+        if self.attacker.gradient is not None:
+            self.doubt = float(value_error(transform, self.attacker, height, width, extent).amax())
+        if self.defender.gradient is not None:
+            self.slack = inference_slack(defence, height, width, channels, extent)
+        self.upper = torch.zeros_like(self.beta[:, 0])
+        self.lower = torch.zeros_like(self.upper)
+
+    def parts(self, first: int) -> list[tuple[int, Tensor, Tensor, Tensor]]:
+        """(number of β, low [m,d], high [m,d], bound known so far [m]): Γ in `first` parts along every axis."""
+        box, mask = self.threat.box, self.defence.preprocess.mask(*self.x.shape[1:])
+        ends = zip(box.lower, box.upper, strict=True)
+        edges = [torch.linspace(a, b, first + 1, dtype=self.x.dtype, device=self.x.device) for a, b in ends]
+        low = torch.cartesian_prod(*(e[:-1] for e in edges)).reshape(-1, len(edges))
+        high = torch.cartesian_prod(*(e[1:] for e in edges)).reshape(-1, len(edges))
+        known = torch.full_like(low[:, 0], math.sqrt(self.x.shape[0] * float(mask.sum())))
+        return [(b, low, high, known) for b in range(len(self.beta))]
+
+    def settle(self, b: int, bound: Tensor) -> None:
+        if len(bound):
+            self.upper[b] = torch.maximum(self.upper[b], bound.max())
+
+    def bound(self, b: int, low: Tensor, high: Tensor) -> Tensor:
+        """‖ε(β_b, γ, x)‖ ≤ [m] for γ in the boxes [low, high] [m,d]; raises `lower`."""
+        room = max(1, 2**21 // self.x.numel())
+        return torch.cat(
+            [self._bound(b, *part) for part in zip(torch.split(low, room), torch.split(high, room), strict=True)]
+        )
+
+    def _bound(self, b: int, low: Tensor, high: Tensor) -> Tensor:
+        x, beta, defence, t = self.x, self.beta[b], self.defence, self.transform
+        given = box_image(x, t, self.attacker, low, high)
+        given = Interval(given.low - self.doubt, given.high + self.doubt)
+        if self.threat.quantized:
+            given = Interval(t.quantize(given.low), t.quantize(given.high))
+        shifted = outward(low + beta, high + beta)
+        error = pulled(given, t, beta, self.defender) - box_image(x, t, self.defender, shifted.low, shifted.high)
+        size: Tensor = defence.preprocess(error.magnitude).flatten(1).norm(dim=-1)
+        middle = (low + high) / 2
+        true = defence.view(self.threat.attacked(x, middle), beta.expand_as(middle)) - defence.view(x, middle + beta)
+        self.lower[b] = torch.maximum(self.lower[b], true.flatten(1).norm(dim=-1).max())
+        return size * (1 + 1e-9) + 1e-9
 
 
 def box_image(x: Tensor, transform: SpatialTransform, k: Kernel, low: Tensor, high: Tensor) -> Interval:
@@ -45,11 +163,7 @@ def box_image(x: Tensor, transform: SpatialTransform, k: Kernel, low: Tensor, hi
     if k.reach != 1:
         raise ValueError(f"interval boxes know bilinear and nearest interpolation; got {k.name}")
     height, width = x.shape[-2:]
-    y = torch.arange(height, dtype=x.dtype, device=x.device)[:, None] - (height - 1) / 2
-    x_ = torch.arange(width, dtype=x.dtype, device=x.device)[None, :] - (width - 1) / 2
-    gamma = [Interval(a[:, None, None], b[:, None, None]) for a, b in zip(low.unbind(1), high.unbind(1), strict=True)]
-    shape = (low.shape[0], height, width)
-    ends = [s.expand(shape) for s in transform.source(gamma, y, x_)]
+    ends = transform.enclosed(low, high, height, width)
     stops = [_stops(s, side, k) for s, side in zip(ends, (height, width), strict=True)]
     least: Tensor | None = None
     most: Tensor | None = None
@@ -83,89 +197,6 @@ def pulled(z: Interval, transform: SpatialTransform, beta: Tensor, k: Kernel) ->
     source = transform.coordinates(beta[None], *z.low.shape[-2:])
     y, x = (s.expand(z.low.shape[0], -1, -1) for s in source)
     return Interval(gather(z.low, y, x, k) - SLACK, gather(z.high, y, x, k) + SLACK)
-
-
-def boxes_bound(
-    x: Tensor,
-    defence: Defence,
-    threat: Threat,
-    beta: Tensor,
-    *,
-    first: int = 64,
-    tightness: float = 1.1,
-    most: int = 200_000,
-    time_limit: float | None = None,
-) -> BoxesResult:
-    """For each β [B,d]: sup_{γ∈Γ}‖P(T_β q(T_γ x) − T_{β+γ} x)‖₂ ≤ upper, x [C,H,W] in [0,1].
-
-    Γ is cut into `first` equal parts along every axis, all first^d of them; both images are enclosed on each part, P
-    has nonnegative entries, and the norm of the largest absolute values bounds ‖ε‖. Parts above `tightness` times the
-    largest error found are halved along every axis, until `most` parts were bounded or time is up. With nearest the
-    bound is about the exact pipelines only: a rounded coordinate can pick another pixel.
-    """
-    start = time.perf_counter()
-    if defence.reference is not None:
-        raise ValueError(f"interval boxes know no reference; got {defence.reference}: use the curve bound, or none")
-    deadline = math.inf if time_limit is None else start + time_limit
-    transform = threat.transform
-    if not isinstance(transform, SpatialTransform) or transform != defence.transform:
-        raise ValueError(f"interval boxes need one spatial transformation on both sides; got {transform.name}")
-    x, beta = x.double(), beta.double()
-    attacker, defender = kernel(threat.interpolation), kernel(defence.interpolation)
-    extent = float(beta.abs().max()) + max(map(abs, (*threat.box.lower, *threat.box.upper)))
-    smooth = attacker.gradient is not None
-    doubt = float(value_error(transform, attacker, x.shape[1], x.shape[2], extent).amax()) if smooth else 0.0
-    slack = (
-        inference_slack(defence, x.shape[1], x.shape[2], x.shape[0], extent) if defender.gradient is not None else 0.0
-    )
-    mask = defence.preprocess.mask(*x.shape[1:]).to(x)
-    trivial = math.sqrt(x.shape[0] * float(mask.sum()))
-    upper = torch.zeros(beta.shape[0], dtype=x.dtype, device=x.device)
-    lower = torch.zeros_like(upper)
-    done = 0
-
-    def bound(b: int, low: Tensor, high: Tensor) -> Tensor:
-        given = box_image(x, transform, attacker, low, high)
-        if threat.quantized:
-            given = Interval(transform.quantize(given.low - doubt), transform.quantize(given.high + doubt))
-        else:
-            given = Interval(given.low - doubt, given.high + doubt)
-        back = pulled(given, transform, beta[b], defender)
-        shifted = outward(low + beta[b], high + beta[b])
-        error = back - box_image(x, transform, defender, shifted.low, shifted.high)
-        size: Tensor = defence.preprocess(error.magnitude).flatten(1).norm(dim=-1)
-        middle = (low + high) / 2
-        true = defence.view(threat.attacked(x, middle), beta[b].expand_as(middle)) - defence.view(x, middle + beta[b])
-        lower[b] = torch.maximum(lower[b], true.flatten(1).norm(dim=-1).max())
-        return size * (1 + 1e-9) + 1e-9
-
-    edges = [
-        torch.linspace(a, b, first + 1, dtype=x.dtype, device=x.device)
-        for a, b in zip(threat.box.lower, threat.box.upper, strict=True)
-    ]
-    low = torch.cartesian_prod(*(e[:-1] for e in edges)).reshape(-1, len(edges))
-    high = torch.cartesian_prod(*(e[1:] for e in edges)).reshape(-1, len(edges))
-    room = max(1, 2**21 // x.numel())
-    opened = [
-        (b, low, high, torch.full((low.shape[0],), trivial, dtype=x.dtype, device=x.device)) for b in range(len(beta))
-    ]
-    fresh = True
-    while opened:
-        following = []
-        for b, low, high, known in opened:
-            if (done + low.shape[0] > most and not fresh) or time.perf_counter() > deadline:
-                upper[b] = torch.maximum(upper[b], known.max())
-                continue
-            parts = zip(torch.split(low, room), torch.split(high, room), strict=True)
-            size = torch.minimum(known, torch.cat([bound(b, *part) for part in parts]))
-            done += low.shape[0]
-            wide = size > tightness * lower.max()
-            if bool((~wide).any()):
-                upper[b] = torch.maximum(upper[b], size[~wide].max())
-            if bool(wide.any()):
-                following.append((b, *halved(low[wide], high[wide]), size[wide].repeat_interleave(2 ** len(edges))))
-        opened, fresh = following, False
-    return BoxesResult(upper + 2 * slack, lower, done, time.perf_counter() - start)
 
 
 def halved(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,8 @@
 """How far the float32 pipelines of attacker and defender can be from the exact ones that the bounds are about.
 
-u = 2^-24 is the unit roundoff of float32. Assumed of the library: correctly rounded +, −, ·, / and fused
-multiply-add; sin, cos, exp with an error of at most 2 units in the last place (torch on CPU and, without fast math,
-on CUDA); |parameter| ≤ `extent`.
+u = 2^-24 is the unit roundoff of float32. Assumed of the library: correctly rounded +, −, ·, / and fused multiply-add,
+and what `SpatialTransform.rounding` says of functions. Parameters are at most `extent` in absolute value. What a
+transformation's own arithmetic may err by, it declares itself (`rounding`); interpolation and P are added here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from warpcert.classifier.defence import Defence
 from warpcert.errors.curve.path import Tables
-from warpcert.transforms import PointwiseTransform, Rotation, Scaling, SpatialTransform, Transform, Translation
+from warpcert.transforms import PointwiseTransform, SpatialTransform, Transform, get, grid
 from warpcert.transforms.kernels import Kernel, kernel
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "coordinate_error",
     "inference_slack",
     "loudness_error",
+    "sample_error",
     "steepness_by_steps",
     "steepness_of",
     "value_error",
@@ -35,26 +36,12 @@ def coordinate_error(transform: SpatialTransform, height: int, width: int, exten
     """A bound [H,W] of |s_y| and of |s_x| computed in float32 minus exact, in pixels, the trip through grid_sample's
     [−1,1] included.
 
-    The parameter is rounded first: |θ|u. Rotation: that moves the source by r|θ|u along the circle; sin and cos err
-    by 2 ulp ≤ 2u each (values ≤ 1), giving 2u(|y|+|x|) ≤ 2√2·ru; two products u(|y|+|x|) ≤ √2·ru; their sum ru:
-    together ru(|θ| + 3√2 + 1). Scaling: e^{−θ} errs relatively by |θ|u + 4u and the product by u: at most
-    r·e^{extent}(|θ| + 5)u. Translation: |θ|u and the rounded difference. Then g = s·(2/n) (2u relative: the rounded
-    factor and the product) and ((g+1)·n − 1)/2: g+1, ·n and −1 round once each. In pixels that is 2u|s| + 3u(|s| +
-    n/2 + ½).
+    To the transformation's own error, that trip adds g = s·(2/n) (2u relative: the rounded factor and the product) and
+    ((g+1)·n − 1)/2: g+1, ·n and −1 round once each. In pixels that is 2u|s| + 3u(|s| + n/2 + ½).
     """
-    y = torch.arange(height, dtype=torch.float64)[:, None] - (height - 1) / 2
-    x = torch.arange(width, dtype=torch.float64)[None, :] - (width - 1) / 2
+    y, x = grid.axes(height, width, torch.zeros(0, dtype=torch.float64))
     radius = (y.square() + x.square()).sqrt()
-    if isinstance(transform, Rotation):
-        reach, error = radius, radius * (extent + 3 * math.sqrt(2) + 1)
-    elif isinstance(transform, Scaling):
-        reach = radius * math.exp(extent)
-        error = reach * (extent + 5)
-    elif isinstance(transform, Translation):
-        reach = radius + extent
-        error = extent + reach
-    else:
-        raise ValueError(f"no rounding analysis is known for {transform.name}")
+    reach, error = transform.reach(radius, extent), transform.rounding(radius, extent)
     total: Tensor = (error + 2 * reach + 3 * (reach + max(height, width) / 2 + 0.5)) * UNIT * 1.01
     return total
 
@@ -73,25 +60,23 @@ def arithmetic_error(k: Kernel) -> float:
 def value_error(transform: Transform, k: Kernel, height: int, width: int, extent: float) -> Tensor:
     """A bound [H,W] of |T_θ x in float32 − exact| for images in [0,1] and |θ| ≤ extent.
 
-    A misplaced source point changes the interpolant by at most `gradient` per axis and pixel. Pointwise: one rounded
-    parameter, one exp, one operation.
+    A misplaced source point changes the interpolant by at most `gradient` per axis and pixel.
     """
     if isinstance(transform, PointwiseTransform):
-        return torch.full((height, width), (1 + extent) * math.exp(extent) * 8 * UNIT, dtype=torch.float64)
+        return torch.full((height, width), transform.allowance(extent) * UNIT, dtype=torch.float64)
     assert isinstance(transform, SpatialTransform)
     if k.gradient is None:
         raise ValueError(f"{k.name} jumps: a rounded coordinate can change its value by 1, so no slack is enough")
     return 2 * k.gradient * coordinate_error(transform, height, width, extent) + arithmetic_error(k)
 
 
-def loudness_error(x: Tensor, extent: float) -> Tensor:
-    """A bound, sample by sample, of |e^θ x in float32 − exact| for |θ| ≤ extent.
+def sample_error(transform: Transform, x: Tensor, extent: float) -> Tensor:
+    """A bound, value by value, of |T_θ x in float32 − exact| for |θ| ≤ extent, if T changes values.
 
-    All errors are relative: |θ|u of the rounded parameter, 4u of exp, u of the product. Quiet samples err little, which
-    `value_error` (for values of size 1) does not see.
+    Quiet samples of a sound err little, which `value_error` (for values of size 1) does not see.
     """
-    error: Tensor = (extent + 6) * UNIT * math.exp(extent) * 1.01 * x.abs()
-    return error
+    assert isinstance(transform, PointwiseTransform)
+    return transform.rounding(x, extent) * UNIT * 1.01
 
 
 def inference_slack(
@@ -106,13 +91,13 @@ def inference_slack(
     2(blur_size + 2)u relative to values of at most 1 + overshoot.
     """
     k = kernel(defence.interpolation)
-    top = math.exp(extent) + extent if isinstance(defence.transform, PointwiseTransform) else 1 + k.overshoot
-    mask = defence.preprocess.mask(height, width)
+    t, mask = defence.transform, defence.preprocess.mask(height, width)
+    top = t.top(extent) if isinstance(t, PointwiseTransform) else 1 + k.overshoot
     blur = 2 * (defence.preprocess.blur_size + 2) * UNIT * top
-    if steepness is None or not isinstance(defence.transform, SpatialTransform):
-        error = (value_error(defence.transform, k, height, width, extent) + blur)[mask]
+    if steepness is None or not isinstance(t, SpatialTransform):
+        error = (value_error(t, k, height, width, extent) + blur)[mask]
         return float(error.norm()) * math.sqrt(channels) * 1.01
-    moved = float(coordinate_error(defence.transform, height, width, extent)[mask].amax()) if bool(mask.any()) else 0.0
+    moved = float(coordinate_error(t, height, width, extent)[mask].amax()) if bool(mask.any()) else 0.0
     each = arithmetic_error(k) + blur
     return (moved * steepness + each * math.sqrt(channels * int(mask.sum()))) * 1.01
 
@@ -120,9 +105,11 @@ def inference_slack(
 def crowding(transform: SpatialTransform, extent: float) -> int:
     """How many source points can lie in (or within a rounding error of) one region.
 
-    Points of mutual distance ≥ 1 in a square of side < √2: at most 4. Scaling brings them e^{−extent} together.
+    Points of mutual distance ≥ 1 in a square of side < √2: at most 4. A transformation that brings them closer by a
+    factor c crowds no more than 4 into each of ⌈1.001c⌉² smaller squares.
     """
-    return 4 * math.ceil(1.001 * math.exp(extent)) ** 2 if isinstance(transform, Scaling) else 4
+    closer = transform.crowding(extent)
+    return 4 * math.ceil(1.001 * closer) ** 2 if closer > 1 else 4
 
 
 def steepness_of(t: Tables, transform: SpatialTransform, extent: float) -> float:
@@ -142,7 +129,7 @@ def steepness_by_steps(k: Kernel, transform: SpatialTransform, extent: float) ->
     assert k.derivative is not None
     v = torch.arange(-2500, 2501, dtype=torch.float64) / 1000 + 5e-4  # off the grid lines, where the hat has no slope
     step = -sum((k.derivative(v + n) for n in range(5)), torch.zeros_like(v))
-    tile = 0.7 * math.exp(-extent) if isinstance(transform, Scaling) else 0.7
+    tile = 0.7 / transform.crowding(extent)
     pieces = ((v + 2.5005) / tile).floor().long()
     total = 1.0
     for f in (k.value(v).abs() + 2e-3, step.abs() + 8e-3):
@@ -150,3 +137,8 @@ def steepness_by_steps(k: Kernel, transform: SpatialTransform, extent: float) ->
         squares = torch.zeros(int(pieces[-1]) + 1, dtype=torch.float64).scatter_reduce(0, pieces, near, "amax")
         total *= float(squares.sum()) * float(near[:5000].reshape(5, 1000).sum(0).max())
     return math.sqrt(total)
+
+
+def loudness_error(x: Tensor, extent: float) -> Tensor:
+    """`sample_error` of a change of volume."""
+    return sample_error(get("volume"), x, extent)

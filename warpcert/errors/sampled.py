@@ -32,7 +32,9 @@ class Sampled(SupBound):
     name: ClassVar[str] = "sampled"
     kind: ClassVar[Kind] = Kind.HEURISTIC
 
-    def __call__(self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Suprema:
+    def __call__(
+        self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor, target: float | None = None
+    ) -> Suprema:
         start = time.perf_counter()
         per_axis = max(2, round(self.gammas ** (1 / threat.box.dim)))
         gamma = threat.box.grid(per_axis).to(x.device)
@@ -46,5 +48,5 @@ class Sampled(SupBound):
                 moved = defence.transform(attacked[g], beta[b], defence.interpolation)
                 moved -= defence.transform(x, beta[b] + gamma[g], defence.known.interpolation)
                 norms.append(torch.linalg.vector_norm(defence.preprocess(moved).flatten(1), dim=1))
-        values = torch.cat(norms).reshape(len(beta), len(gamma)).amax(1)
-        return Suprema(self.factor * values.double().cpu(), len(pairs), time.perf_counter() - start)
+        found = torch.cat(norms).reshape(len(beta), len(gamma)).amax(1).double().cpu()
+        return Suprema(self.factor * found, found, len(pairs), time.perf_counter() - start)

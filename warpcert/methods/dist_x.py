@@ -10,7 +10,7 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates import Certificate
 from warpcert.classifier import Classifier
-from warpcert.errors.base import SupBound, bound_error, guess_and_test
+from warpcert.errors.base import Rule, SupBound, bound_error
 from warpcert.errors.proved import named
 from warpcert.methods.base import Progress, Sampling, needs_noise, smooths_over
 from warpcert.methods.run import Votes
@@ -59,10 +59,8 @@ class DistX(Sampling):
         alpha = run.ledger.spend("error bound", self.alpha / 2)
         if stats.exceedance_bound(betas, alpha, rank) >= 0.5:
             raise ValueError(f"{betas} β's can never bound ρ below ½ at α = {alpha:g} and rank {rank}; 500 is usual")
-        if self.guessed:
-            error = guess_and_test(sup, x, defence, threat, betas=betas, alpha=alpha, generator=run.generator)
-        else:
-            error = bound_error(sup, x, defence, threat, betas=betas, alpha=alpha, generator=run.generator, rank=rank)
+        rule = Rule(betas, alpha, rank, 1.02 if self.guessed else None)
+        error = bound_error(sup, x, defence, threat, rule, run.generator)
         return run.certify(error, self.alpha / 2)
 
     def to_dict(self) -> dict[str, Any]:

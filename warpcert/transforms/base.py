@@ -207,6 +207,10 @@ class PointwiseTransform(Transform):
         """
         raise self.unknown("no rounding analysis is known")
 
+    def allowance(self, extent: float) -> float:
+        """`rounding` for all x in [−1,1] at once."""
+        raise self.unknown("no rounding analysis is known")
+
     @abstractmethod
     def value(self, gamma: Any, x: Any) -> Any:
         """The new value of x under γ, written so that tensors and intervals both pass."""

@@ -81,6 +81,13 @@ class Flow(SpatialTransform):
 
     @property
     @final
+    def curvature(self) -> tuple[float, float]:
+        """The lengths of the rows of A²: |s_y''| and |s_x''| are at most that times |s|."""
+        rows = _parts(self.generator).square
+        return math.hypot(*rows[0]), math.hypot(*rows[1])
+
+    @property
+    @final
     def half_turn(self) -> float:
         """How far apart the zeros of a component of the velocity are, at least; ∞ if there is at most one."""
         parts = _parts(self.generator)

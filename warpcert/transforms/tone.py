@@ -51,3 +51,8 @@ class Tone(PointwiseTransform):
             return (extent + 6) * math.exp(extent) * x.abs()
         size = (x - self.pivot).abs() * math.exp(extent)
         return (extent + 7) * size + abs(self.pivot)
+
+    @final
+    def allowance(self, extent: float) -> float:
+        """More than the largest `rounding` of a value in [−1,1], and the same for every tone about 0."""
+        return 8 * (1 + extent) * math.exp(extent) * (1 + abs(self.pivot or 0.0))

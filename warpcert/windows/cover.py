@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from warpcert.threat import Threat
-from warpcert.transforms import PointwiseTransform, Preprocess, Rotation, Scaling, SpatialTransform, Translation
+from warpcert.transforms import Flow, Preprocess, Shift, Tone
 from warpcert.windows.pieces import Scene, center_images, distances
 
 __all__ = ["Windows", "cover_windows", "halved"]
@@ -73,12 +73,11 @@ def cover_windows(
     target: float,
     rounded: bool = True,
     max_windows: int = 20000,
-    device: torch.device | str | None = None,
 ) -> Windows:
     """`Windows` for x [C,H,W] in [0,1] with E_j ≤ target, few of them; E_j is proved even where it misses the target.
 
-    It can miss it where `max_windows` is reached, where a single γ already costs about as much (an 8-bit attacker costs
-    ‖P(q − id)‖ if centres are not rounded), or where many pixels change their level at one γ (brightness).
+    It misses the target where `max_windows` is reached, where a single γ already costs about as much (an 8-bit attacker
+    costs ‖P(q − id)‖ if centres are not rounded), or where many pixels change their level at one γ (brightness).
     """
     start = time.perf_counter()
     transform = threat.transform
@@ -86,11 +85,12 @@ def cover_windows(
         raise ValueError(f"x must be [C,H,W] with values in [0,1]; got {list(x.shape)}")
     if not (math.isfinite(target) and target > 0):
         raise ValueError(f"target must be a finite E > 0; got {target}")
-    if transform.item_dims != 3 or not isinstance(transform, Rotation | Scaling | Translation | PointwiseTransform):
-        raise ValueError(f"covers are known for transformations of images; got {transform.name}")
-    place = torch.device(device) if device is not None else x.device
-    scene = Scene(x.to(place, torch.float64), threat, preprocess, rounded)
-    if isinstance(transform, SpatialTransform) and scene.kernel.gradient is None:
+    if transform.item_dims != 3:
+        raise ValueError(f"a cover is about pictures; {transform.name} is about sounds")
+    if not isinstance(transform, Flow | Shift | Tone):
+        raise transform.unknown("no bound of windows is known")
+    scene = Scene(x.double(), threat, preprocess, rounded)
+    if transform.interpolates and scene.kernel.gradient is None:
         raise ValueError(f"a cover needs a continuous interpolation; {threat.interpolation} jumps")
     with torch.no_grad():
         search = _Search(scene, target, max_windows)

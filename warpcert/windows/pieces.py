@@ -3,10 +3,10 @@
 A window is cut into pieces. On a piece, T_γ x is a combination of its values at the corners of the piece, with weights
 that are affine in each parameter, up to a remainder per pixel:
 
-  rotation, scaling      two ends, and the remainder of a chord (`chord_remainder`);
-  translation            four corners; between grid lines a bilinear interpolant is exactly such a combination, and a
-                         bicubic one up to (w_y²/8)·sup|f_yy| + (w_x²/8)·sup|f_xx|: a chord along y, then one along x;
-  brightness, contrast   two ends, exactly: x + γ and x·e^γ move along a straight line.
+  a flow    two ends, and the remainder of a chord (`chord_remainder`);
+  a shift   four corners; between grid lines a bilinear interpolant is exactly such a combination, and a bicubic one up
+            to (w_y²/8)·sup|f_yy| + (w_x²/8)·sup|f_xx|: a chord along y, then one along x;
+  a tone    two ends, exactly: the picture moves along a straight line.
 
 What the attacker computes may differ from T_γ x by the rounding of his float32 coordinates, times the slope of the
 interpolant around the source point, and of his float32 sums: both join the remainder. Rounding to levels is monotone,
@@ -27,7 +27,7 @@ from torch.nn.functional import max_pool2d
 from warpcert.errors.curve.path import Tables, chord_remainder, tables
 from warpcert.errors.float32 import UNIT, coordinate_error, value_error
 from warpcert.threat import Threat
-from warpcert.transforms import PointwiseTransform, Preprocess, Rotation, Scaling, SpatialTransform, Translation
+from warpcert.transforms import Flow, Preprocess, Shift, SpatialTransform, Tone, grid
 from warpcert.transforms.kernels import Kernel, kernel
 
 __all__ = ["Scene", "center_images", "distances"]
@@ -60,23 +60,24 @@ class Scene:
     @property
     def widest(self) -> float:
         """The widest window of one parameter: no pixel moves by more than MOTION."""
-        transform, radius = self.threat.transform, math.hypot(*self.x.shape[1:]) / 2
-        if isinstance(transform, Scaling):
-            radius *= math.exp(-self.threat.box.lower[0])
-        return MOTION / radius if isinstance(transform, Rotation | Scaling) else math.inf
+        transform, box = self.threat.transform, self.threat.box
+        if not isinstance(transform, Flow):
+            return math.inf
+        fastest = math.hypot(*self.x.shape[1:]) / 2 * transform.speed * transform.stretch(box.lower[0], box.upper[0])
+        return MOTION / fastest if fastest else math.inf
 
     @property
     def shares(self) -> tuple[float, ...]:
         """Where a window is cut along each axis.
 
-        An unrounded bilinear translation needs no cut. Rounding loses sight of how the signs of pixels go together
-        within a piece, which matters where values mix (under P, or with two parameters) and only far from the centre
-        image: there the pieces are short. Otherwise cuts only shorten chords.
+        An unrounded bilinear shift needs no cut. Rounding loses sight of how the signs of pixels go together within a
+        piece, which matters where values mix (under P, or with two parameters) and only far from the centre image:
+        there the pieces are short. Otherwise cuts only shorten chords.
         """
-        translation = isinstance(self.threat.transform, Translation)
+        two = self.threat.transform.dim > 1
         if self.threat.quantized:
-            return GRADED if translation or not self.preprocess.is_identity else (0, 0.5, 1)
-        return (0, 1) if translation else (0, 0.25, 0.5, 0.75, 1)
+            return GRADED if two or not self.preprocess.is_identity else (0, 0.5, 1)
+        return (0, 1) if two else (0, 0.25, 0.5, 0.75, 1)
 
     @cached_property
     def tables(self) -> Tables:
@@ -85,9 +86,7 @@ class Scene:
     @cached_property
     def places(self) -> tuple[Tensor, Tensor]:
         """Centred coordinates (y, x) [H·W] of the pixels."""
-        height, width = self.x.shape[1:]
-        y, x = (torch.arange(n).to(self.x) - (n - 1) / 2 for n in (height, width))
-        return y.repeat_interleave(width), x.repeat(height)
+        return grid.points(self.x.shape[1], self.x.shape[2], self.x)
 
     @cached_property
     def steepness(self) -> Tensor:
@@ -119,7 +118,7 @@ class Scene:
         the largest value.
         """
         transform, top = self.threat.transform, 1 + self.kernel.overshoot
-        if isinstance(transform, PointwiseTransform) and not self.threat.quantized:
+        if isinstance(transform, Tone) and not self.threat.quantized:
             ends = self.x.new_tensor([self.threat.box.lower, self.threat.box.upper])
             top = max(1.0, float(transform(self.x, ends).abs().max()))
         pixels = self.x.shape[0] * int(self.preprocess.mask(*self.x.shape[1:]).sum())
@@ -161,11 +160,11 @@ def _doubt(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
 def _remainder(scene: Scene, nodes: Tensor) -> Tensor:
     """How far T_γ x can be from the combination of corners on each piece: [J,S,C,H,W], or [C,H,W] for all of them."""
     transform, shape = scene.threat.transform, scene.x.shape
-    if isinstance(transform, Rotation | Scaling):
+    if isinstance(transform, Flow):
         low, high = nodes[:, :-1, 0], nodes[:, 1:, 0]
         rest = chord_remainder(scene.tables, transform, low.flatten(), high.flatten(), *scene.places)
         return rest.reshape(*low.shape, *shape)
-    if isinstance(transform, Translation) and scene.tables.slopes.shape[1] > 3:  # else f_yy = f_xx = 0
+    if isinstance(transform, Shift) and scene.tables.slopes.shape[1] > 3:  # else f_yy = f_xx = 0
         square = nodes.diff(dim=1).square()[..., None, None] / 8
         right, down = square[:, :, None, 0], square[:, None, :, 1]  # [J,a,1,1,1] and [J,1,b,1,1]
         curved = scene.tables.slopes[_regions(scene, (nodes[:, 0] + nodes[:, -1]) / 2)]  # [J, H·W, 5, C]
@@ -250,13 +249,13 @@ def _distance(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
 def distances(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
     """E [J] ≥ ‖P x' − P z_j‖₂ for all x' that the attacker can hand over with γ in window j [J,d], P exact or float32.
 
-    Windows of one parameter are at most `Scene.widest`; windows of translations have no integer inside.
+    Windows of one parameter are at most `Scene.widest`; windows of shifts have no integer inside.
     """
     if lower.shape[1] == 1 and bool((upper - lower > 1.001 * scene.widest).any()):
         raise ValueError(f"a window is too wide: some pixel moves by more than {MOTION} pixels")
     line = lower.floor() + 1
     if lower.shape[1] > 1 and bool(((lower < line) & (line < upper)).any()):
-        raise ValueError("a window of translations has an integer inside: cut it there")
+        raise ValueError("a window of shifts has an integer inside: cut it there")
     elements = 40 * scene.x.numel() * (len(scene.shares) - 1) ** lower.shape[1]
     room = max(1, (2**27 if scene.x.is_cuda else 2**22) // elements)
     parts = range(0, len(lower), room)

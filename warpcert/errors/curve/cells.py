@@ -1,4 +1,4 @@
-"""Branch and bound over (β, cell of γ) for transformations with one parameter that move pixels along smooth paths."""
+"""Branch and bound over (β, cell of γ) for linear flows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from warpcert.errors.curve.direction import FINE, Directed, Ends, Seen, directional, norm_bound, refined, towards
+from warpcert.errors.curve.goal import Found, Goal
 from warpcert.errors.curve.model import Model, absolute_norm, operator_norm
 from warpcert.errors.curve.rounding import Handed, handed
-from warpcert.transforms import Rotation
 
-__all__ = ["Found", "Search", "search"]
+__all__ = ["search"]
 
 FLOAT_SLACK = 1e-9  # relative and absolute, of the float64 sums of these files
 PIECES = 16  # sub-cells of a cell, on which rounding is enclosed
@@ -24,30 +24,6 @@ CHILDREN = 4  # cells that a cell is split into
 MOTION = 0.15  # pixels that the fastest pixel moves in a cell of the first level
 DEPTH = 6  # rounds of splitting: a float32 attacker's doubt about the last digit cannot be split away, so go no further
 PROBES = 9  # nodes per segment and β at which the true error is evaluated first
-
-
-@dataclass(frozen=True)
-class Search:
-    """When to stop: at max(upper) ≤ tightness · max(lower); or, with a target, when it is known for every β whether it
-    is exceeded, or upper ≤ tightness · lower; or at the deadline (of time.perf_counter). extent ≥ |β+γ|.
-    """
-
-    target: float | None
-    tightness: float
-    deadline: float
-    extent: float
-    floor: float = 0.0  # an error that was found for another β of the same batch
-
-
-@dataclass(frozen=True)
-class Found:
-    """upper [B] ≥ sup_γ‖ε‖ ≥ lower [B]; cells: nodes evaluated; converged: nothing was left open."""
-
-    upper: Tensor
-    lower: Tensor
-    cells: int
-    converged: bool
-    steps: float  # ≥ ‖D_y z‖ + ‖D_x z‖ of everything that the attacker can hand over
 
 
 @dataclass(frozen=True)
@@ -72,24 +48,23 @@ class Tasks:
 
 
 def first_cells(m: Model) -> list[tuple[float, float, int]]:
-    """Γ as segments (low, high, number of cells): cut where all pixels kink together (γ = 0, and quarter turns),
-    MOTION px per cell.
+    """Γ as segments (low, high, number of cells): cut where all pixels kink together (γ = 0 and the multiples of the
+    flow's symmetry), MOTION px per cell.
     """
     low, high = m.threat.box.lower[0], m.threat.box.upper[0]
     radius = float((m.y.square() + m.x_.square()).max().sqrt())
-    cuts, speed = [0.0], radius
-    if isinstance(m.transform, Rotation):
-        quarter = math.pi / 2
-        cuts = [k * quarter for k in range(math.floor(low / quarter), math.ceil(high / quarter) + 1)]
-    else:
-        speed *= math.exp(-min(low, low + float(m.beta.min())))
+    first, last = low + min(0.0, float(m.beta.min())), high + max(0.0, float(m.beta.max()))
+    speed = radius * m.flow.speed * m.flow.stretch(first, last)
+    cuts, again = [0.0], m.flow.symmetry
+    if math.isfinite(again):
+        cuts = [k * again for k in range(math.floor(low / again), math.ceil(high / again) + 1)]
     ends = sorted({low, high, *(c for c in cuts if low < c < high)})
     if len(ends) == 1:
         return [(low, high, 1)]
     return [(a, b, max(1, math.ceil((b - a) * speed / MOTION))) for a, b in itertools.pairwise(ends)]
 
 
-def search(m: Model, goal: Search) -> Found:
+def search(m: Model, goal: Goal) -> Found:
     """upper [B] ≥ sup_γ‖ε‖ ≥ lower [B]: every cell of every β is settled, or keeps the bound that it had at the
     deadline.
 
@@ -134,7 +109,7 @@ class _State:
     """The search in progress. norm [B] ≥ ‖P T_β‖₂."""
 
     m: Model
-    goal: Search
+    goal: Goal
     upper: Tensor
     lower: Tensor
     norm: Tensor

@@ -83,10 +83,10 @@ def _remainder(m: Model, number: Tensor, width: float, read: bool) -> Tensor:
     inside that interval.
     """
     low, high = number * width - 1e-12, (number + 2) * width + 1e-12
-    wide = span(m.transform, low, high, m.y[m.kept], m.x_[m.kept], *m.x.shape[1:])
+    wide = span(m.reference_tables, m.flow, low, high, m.y[m.kept], m.x_[m.kept])
     curved, kinked = (1 + 1 / FINE**2, 1 + 1 / FINE) if read else (1.0, 1.0)
-    rest = curved * width**2 / 8 * second_derivative(m.reference_tables, m.transform, wide)
-    return (rest + kinked * width / 4 * jumps(m.reference_tables, m.transform, wide)).movedim(-1, 1)
+    rest = curved * width**2 / 8 * second_derivative(m.reference_tables, m.flow, wide)
+    return (rest + kinked * width / 4 * jumps(m.reference_tables, m.flow, wide)).movedim(-1, 1)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch.nn.functional import embedding_bag
 from warpcert.classifier.defence import Defence
 from warpcert.errors.curve.path import Tables, tables
 from warpcert.threat import Threat
-from warpcert.transforms import SpatialTransform
+from warpcert.transforms import Flow, SpatialTransform, grid
 from warpcert.transforms.kernels import Kernel, kernel, sample, taps
 
 __all__ = ["Model", "absolute_norm", "model", "operator_norm"]
@@ -49,6 +49,13 @@ class Model:
     attacker_tables: Tables
     reference_tables: Tables
     used: Tensor  # [n] bool: attacked pixels that some T_β reads
+
+    @property
+    def flow(self) -> Flow:
+        """The transformation, where cells of one parameter are bounded."""
+        if not isinstance(self.transform, Flow):
+            raise self.transform.unknown("no bound of the paths of pixels is known")
+        return self.transform
 
     @property
     def size(self) -> tuple[int, int]:
@@ -132,8 +139,7 @@ def model(x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Model:
     assert isinstance(transform, SpatialTransform)
     height, width = x.shape[-2:]
     kept = defence.preprocess.mask(height, width).flatten().nonzero()[:, 0].to(x.device)
-    y = (torch.arange(height, dtype=x.dtype, device=x.device) - (height - 1) / 2).repeat_interleave(width)
-    x_ = (torch.arange(width, dtype=x.dtype, device=x.device) - (width - 1) / 2).repeat(height)
+    y, x_ = grid.points(height, width, x)
     defender, attacker = kernel(defence.interpolation), kernel(threat.interpolation)
     reference = kernel(defence.known.interpolation)
     source_y, source_x = transform.source([b[:, None] for b in beta.unbind(1)], y[kept], x_[kept])

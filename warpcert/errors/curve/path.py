@@ -1,9 +1,9 @@
-"""How an interpolated pixel moves along a path of one parameter: tables of an image's derivatives, and the remainder
+"""How an interpolated pixel moves along the path of a linear flow: tables of an image's derivatives, and the remainder
 of a chord.
 
-A pixel of T_γ x is f(s(γ)), f the interpolant of x and s(γ) its source point. f is a polynomial on each region (a
-unit square between four neighbouring pixel centres), f and s are continuous, s is smooth. On a cell of γ of width w a
-continuous, piecewise smooth function h equals the chord of its end values up to
+A pixel of T_γ x is f(s(γ)), f the interpolant of x and s(γ) = e^{γA} p its source point. f is a polynomial on each
+region (a unit square between four neighbouring pixel centres), f and s are continuous, s is smooth. On a cell of γ of
+width w a continuous, piecewise smooth function h equals the chord of its end values up to
 
     (w²/8)·sup|h''| + (w/4)·Σ|jumps of h'| ,
 
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from warpcert.transforms import Rotation, Scaling, SpatialTransform
+from warpcert.numerics.interval import Interval
+from warpcert.transforms import Flow
 from warpcert.transforms.kernels import Kernel
 
 __all__ = ["COORDINATE_SLACK", "Tables", "bernstein", "chord_remainder", "jumps", "second_derivative", "tables"]
@@ -120,56 +121,44 @@ class Span:
     touch.
     """
 
-    y_low: Tensor
-    y_high: Tensor
-    x_low: Tensor
-    x_high: Tensor
+    y: Interval
+    x: Interval
     i: tuple[Tensor, Tensor]  # first and last row of regions, equal or neighbours
     j: tuple[Tensor, Tensor]
+    zeros: Tensor  # [m, 1] how often a component of the velocity can vanish in the cell, at most
 
 
-def span(transform: SpatialTransform, low: Tensor, high: Tensor, y: Tensor, x: Tensor, height: int, width: int) -> Span:
+def span(t: Tables, flow: Flow, low: Tensor, high: Tensor, y: Tensor, x: Tensor) -> Span:
     """The `Span` of pixels (y, x) [n] over the cells [low, high] [m].
 
-    Rotation has s'' = −s and scaling s'' = s, with |s| largest at an end of the cell (constant, monotone): each
-    coordinate stays within (w²/8)·|s| of the chord of its ends. Cells must be so narrow that no point can touch three
-    regions of a row or column.
+    Each coordinate stays within (w²/8)·sup|s''| of the chord of its ends, |s''| ≤ `curvature`·|s|. Cells must be so
+    narrow that no point can touch three regions of a row or column.
     """
-    if not isinstance(transform, (Rotation, Scaling)):
-        raise ValueError(f"the curve bound knows the paths of rotation and scaling; got {transform.name}")
-    y0, x0 = transform.source([low[:, None]], y, x)
-    y1, x1 = transform.source([high[:, None]], y, x)
-    norm = torch.maximum(y0.square() + x0.square(), y1.square() + x1.square()).sqrt()
-    sag = (high - low).square()[:, None] / 8 * norm + COORDINATE_SLACK
-    y_low, y_high = torch.minimum(y0, y1) - sag, torch.maximum(y0, y1) + sag
-    x_low, x_high = torch.minimum(x0, x1) - sag, torch.maximum(x0, x1) + sag
-    i = ((y_low + (height - 1) / 2).floor().long(), (y_high + (height - 1) / 2).floor().long())
-    j = ((x_low + (width - 1) / 2).floor().long(), (x_high + (width - 1) / 2).floor().long())
-    if bool(((i[1] - i[0]) > 1).any()) or bool(((j[1] - j[0]) > 1).any()):
-        raise ValueError("a cell is so wide that a pixel crosses two grid lines of one axis: use narrower cells")
-    return Span(y_low, y_high, x_low, x_high, i, j)
+    y0, x0 = flow.source([low[:, None]], y, x)
+    y1, x1 = flow.source([high[:, None]], y, x)
+    width = (high - low)[:, None]
+    far = flow.farthest(torch.maximum(y0.square() + x0.square(), y1.square() + x1.square()).sqrt(), width)
+    sides, regions = [], []
+    for a, b, curvature, side in ((y0, y1, flow.curvature[0], t.height), (x0, x1, flow.curvature[1], t.width)):
+        sag = width.square() / 8 * (curvature * far) + COORDINATE_SLACK
+        s = Interval(torch.minimum(a, b) - sag, torch.maximum(a, b) + sag)
+        first, last = ((end + (side - 1) / 2).floor().long() for end in (s.low, s.high))
+        if bool((last - first > 1).any()):
+            raise ValueError("a cell is so wide that a pixel crosses two grid lines of one axis: use narrower cells")
+        sides.append(s)
+        regions.append((first, last))
+    return Span(sides[0], sides[1], regions[0], regions[1], 1 + (width / flow.half_turn).floor())
 
 
-def _velocity(transform: SpatialTransform, s: Span) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Bounds of |s_y'|, |s_x'| and whether each can vanish, from rotation's s' = (s_x, −s_y) in (y, x) and scaling's
-    s' = −s.
-    """
-    size_y, size_x = torch.maximum(-s.y_low, s.y_high), torch.maximum(-s.x_low, s.x_high)
-    turn_y, turn_x = (s.y_low <= 0) & (s.y_high >= 0), (s.x_low <= 0) & (s.x_high >= 0)
-    if isinstance(transform, Rotation):
-        return size_x, size_y, turn_x, turn_y
-    return size_y, size_x, turn_y, turn_x
-
-
-def second_derivative(t: Tables, transform: SpatialTransform, s: Span) -> Tensor:
+def second_derivative(t: Tables, flow: Flow, s: Span) -> Tensor:
     """A bound [m, n, C] of |d²/dγ² f(s(γ))| inside the regions touched.
 
-    The second derivative is f_yy v_y² + 2 f_xy v_y v_x + f_xx v_x² + f_y a_y + f_x a_x with velocity v and
-    acceleration a = ∓s; each factor is replaced by the bound of its absolute value over the (at most four) regions
+    The second derivative is f_yy v_y² + 2 f_xy v_y v_x + f_xx v_x² + f_y a_y + f_x a_x with velocity v = A s and
+    acceleration a = A² s; each factor is replaced by the bound of its absolute value over the (at most four) regions
     and over the cell.
     """
-    v_y, v_x, _, _ = _velocity(transform, s)
-    a_y, a_x = torch.maximum(-s.y_low, s.y_high), torch.maximum(-s.x_low, s.x_high)
+    v_y, v_x = (v.magnitude for v in flow.velocity(s.y, s.x))
+    a_y, a_x = (a.magnitude for a in flow.acceleration(s.y, s.x))
     factor = torch.stack((a_y, a_x, 2 * v_y * v_x, v_y * v_y, v_x * v_x)[: t.slopes.shape[1]], -1)
     worst = t.slopes[t.index(s.i[0], s.j[0])]
     for i, j in ((0, 1), (1, 0), (1, 1)):
@@ -177,29 +166,28 @@ def second_derivative(t: Tables, transform: SpatialTransform, s: Span) -> Tensor
     return (worst * factor.unsqueeze(-1)).sum(-2)
 
 
-def jumps(t: Tables, transform: SpatialTransform, s: Span) -> Tensor:
+def jumps(t: Tables, flow: Flow, s: Span) -> Tensor:
     """A bound [m, n, C] of Σ|jumps of d/dγ f(s(γ))| in a cell.
 
-    f's gradient jumps only across grid lines, and only its component across the line. At most one line per axis can
-    be crossed (see `span`); once while that component of the velocity keeps its sign, at most twice when it can
-    vanish once (the cells are far narrower than the half-period of a rotation). Each crossing of y = i adds |jump of
-    f_y|·|v_y|.
+    f's gradient jumps only across grid lines, and only its component across the line. At most one line per axis can be
+    crossed (see `span`): once while that component of the velocity keeps its sign, and once more for every time it
+    vanishes. Each crossing of y = i adds |jump of f_y|·|v_y|.
     """
-    v_y, v_x, turn_y, turn_x = _velocity(transform, s)
-    total = torch.zeros(*v_y.shape, t.jump_y.shape[1], dtype=v_y.dtype, device=v_y.device)
+    v_y, v_x = flow.velocity(s.y, s.x)
+    total = torch.zeros(*v_y.low.shape, t.jump_y.shape[1], dtype=v_y.low.dtype, device=v_y.low.device)
     if not bool((t.jump_y != 0).any()) and not bool((t.jump_x != 0).any()):
         return total
-    crosses_y, crosses_x = s.i[1] > s.i[0], s.j[1] > s.j[0]
     edge_y = torch.maximum(t.jump_y[t.index(s.i[1], s.j[0])], t.jump_y[t.index(s.i[1], s.j[1])])
     edge_x = torch.maximum(t.jump_x[t.index(s.i[0], s.j[1])], t.jump_x[t.index(s.i[1], s.j[1])])
-    total += edge_y * (crosses_y * v_y * (1 + turn_y.to(v_y))).unsqueeze(-1)
-    total += edge_x * (crosses_x * v_x * (1 + turn_x.to(v_x))).unsqueeze(-1)
+    for edge, (first, last), v in ((edge_y, s.i, v_y), (edge_x, s.j, v_x)):
+        crossings = (last > first) * (1 + s.zeros * v.contains(torch.zeros_like(v.low)))
+        total += edge * (crossings * v.magnitude).unsqueeze(-1)
     return total
 
 
-def chord_remainder(t: Tables, transform: SpatialTransform, low: Tensor, high: Tensor, y: Tensor, x: Tensor) -> Tensor:
+def chord_remainder(t: Tables, flow: Flow, low: Tensor, high: Tensor, y: Tensor, x: Tensor) -> Tensor:
     """A bound [m, C, n] of |f(s(γ)) − chord| for γ in the cells [low, high] [m], at the pixels (y, x) [n]."""
-    s = span(transform, low, high, y, x, t.height, t.width)
+    s = span(t, flow, low, high, y, x)
     width = (high - low)[:, None, None]
-    bound = width.square() / 8 * second_derivative(t, transform, s) + width / 4 * jumps(t, transform, s)
+    bound = width.square() / 8 * second_derivative(t, flow, s) + width / 4 * jumps(t, flow, s)
     return bound.movedim(-1, 1)

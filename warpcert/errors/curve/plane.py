@@ -1,4 +1,4 @@
-"""The interpolation error of translations: a polynomial in γ on rectangles, whose control vectors bound its norm."""
+"""The interpolation error of shifts: a polynomial in γ on rectangles, whose control vectors bound its norm."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from warpcert.classifier.defence import Defence
+from warpcert.errors.curve.goal import Found, Goal
 from warpcert.errors.curve.model import Model, absolute_norm, model, operator_norm
 from warpcert.errors.float32 import value_error
 from warpcert.threat import Threat
@@ -45,10 +46,8 @@ def control(degree: int) -> Tensor:
     return out
 
 
-def plane_search(
-    x: Tensor, defence: Defence, threat: Threat, beta: Tensor, tightness: float, deadline: float, extent: float
-) -> tuple[Tensor, Tensor, int, bool]:
-    """upper [B] ≥ sup_γ‖ε‖ ≥ lower [B], nodes evaluated, and whether max(upper) ≤ tightness·max(lower).
+def plane_search(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, goal: Goal) -> Found:
+    """sup_γ‖ε‖ for β [B,2]. A target makes no difference.
 
     Between cuts no source point crosses a grid line, so T_γ x and T_{β+γ} x, and with them u = P(T_β T_γ x − T_{β+γ}
     x), are polynomials in each component of γ, of degree 1 (bilinear) or 3 (bicubic): u lies in the convex hull of
@@ -58,7 +57,7 @@ def plane_search(
     m = model(x, defence, threat, beta)
     degree = 1 if m.attacker.reach == m.defender.reach == m.reference.reach == 1 else 3
     to_control = control(degree).to(x)
-    box = _box(m, extent)
+    box = _box(m, goal.extent)
     rounding = _rounding(m, box)
     upper = torch.full_like(beta[:, 0], m.trivial)
     lower = torch.zeros_like(upper)
@@ -67,7 +66,7 @@ def plane_search(
     parts = 1 if degree == 1 else PARTS
     share = torch.arange(parts * degree, dtype=x.dtype, device=x.device) / (parts * degree)
     for b in range(beta.shape[0]):
-        if time.perf_counter() > deadline:
+        if time.perf_counter() > goal.deadline:
             break
         right, down = (_nodes(torch.unique(cut[b]), share) for cut in axes)
         u = _errors(m, beta[b], right, down, False)  # [Ny, Nx, C·v]
@@ -75,7 +74,7 @@ def plane_search(
         vectors = _hull(_hull(u, to_control, 0), to_control, 1).flatten(0, 1)
         upper[b] = _longest(m, b, vectors, box, rounding[b]) * (1 + 1e-9) + 1e-9
         lower[b] = _errors(m, beta[b], right[::degree], down[::degree], threat.quantized).norm(dim=-1).max()
-    return upper, lower, nodes, bool(upper.max() <= tightness * lower.max())
+    return Found(upper, lower, nodes, bool(upper.max() <= goal.tightness * lower.max()))
 
 
 def _nodes(cuts: Tensor, share: Tensor) -> Tensor:
@@ -95,7 +94,7 @@ def _hull(u: Tensor, to_control: Tensor, dim: int) -> Tensor:
 
 
 def _errors(m: Model, beta: Tensor, right: Tensor, down: Tensor, rounded: bool) -> Tensor:
-    """P(T_β (q) T_γ x − T_{β+γ} x) on the grid of γ = (right, down) → [Ny, Nx, C·v]. Translation acts on each axis
+    """P(T_β (q) T_γ x − T_{β+γ} x) on the grid of γ = (right, down) → [Ny, Nx, C·v]. A shift acts on each axis
     apart.
     """
     height, width = m.x.shape[1:]

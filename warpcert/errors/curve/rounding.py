@@ -68,7 +68,7 @@ def handed(m: Model, low: Tensor, high: Tensor, pieces: int, extent: float) -> H
     nodes[:, -1] = high
     value = m.attack(nodes)  # [c, S+1, C, n]
     rest = chord_remainder(
-        m.attacker_tables, m.transform, nodes[:, :-1].flatten(), nodes[:, 1:].flatten(), m.y, m.x_
+        m.attacker_tables, m.flow, nodes[:, :-1].flatten(), nodes[:, 1:].flatten(), m.y, m.x_
     ).reshape(cells, pieces, m.channels, m.pixels)
     first, last = value[:, :-1], value[:, 1:]
     if m.threat.quantized:

@@ -1,4 +1,4 @@
-"""The interpolation error of transformations of values (brightness, contrast, volume): only clipping and rounding."""
+"""The error of tones, which change values: only clipping and rounding keep them from composing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from warpcert.classifier.defence import Defence
-from warpcert.errors.float32 import loudness_error, value_error
+from warpcert.errors.curve.goal import Found, Goal
+from warpcert.errors.float32 import sample_error, value_error
 from warpcert.threat import Threat
-from warpcert.transforms import Brightness, PointwiseTransform, Volume
+from warpcert.transforms import Tone
 from warpcert.transforms.kernels import kernel
 
 __all__ = ["residue", "value_search"]
@@ -20,15 +21,13 @@ CHILDREN = 8
 DEPTH = 5
 
 
-def residue(
-    t: PointwiseTransform, x: Tensor, low: Tensor, high: Tensor, quantized: bool, doubt: Tensor
-) -> tuple[Tensor, Tensor]:
-    """q(a) − a ∈ centre ± radius for a = T_γ x up to doubt, γ in the cells [low, high] [m]; each [m, *x.shape].
+def residue(t: Tone, x: Tensor, cells: tuple[Tensor, Tensor], quantized: bool, doubt: Tensor) -> tuple[Tensor, Tensor]:
+    """q(a) − a ∈ centre ± radius for a = T_γ x up to doubt, γ in the cells (low, high) [m]; each [m, *x.shape].
 
     a is monotone in γ, so it lies between its values at the ends; q is monotone, so q(a) lies between q of those; and
     where a is legal, q(a) − a is at most half a step from 0.
     """
-    ends = torch.stack([t.value(g.reshape(-1, *(1,) * x.dim()), x) for g in (low, high)])
+    ends = torch.stack([t.value(g.reshape(-1, *(1,) * x.dim()), x) for g in cells])
     below, above = ends.amin(0), ends.amax(0)
     if not quantized:
         return torch.zeros_like(below), torch.zeros_like(below)
@@ -40,24 +39,20 @@ def residue(
     return (first + last) / 2, (last - first) / 2
 
 
-def value_search(
-    x: Tensor, defence: Defence, threat: Threat, beta: Tensor, tightness: float, deadline: float, extent: float
-) -> tuple[Tensor, Tensor, int, bool]:
-    """upper [B] ≥ sup_γ‖ε‖ ≥ lower [B], cells and whether max(upper) ≤ tightness·max(lower); beta [B, 1].
+def value_search(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, goal: Goal) -> Found:
+    """sup_γ‖ε‖ for β [B,1]. A target makes no difference.
 
-    T_β is affine in the values: T_β z − T_β z' = s_β·(z − z') with s_β = 1 (brightness) or e^β (contrast, volume), and
-    T_{β+γ} = T_β T_γ exactly. Hence ε = s_β·P(q(a) − a), a = T_γ x: one search over γ serves every β.
+    A tone is affine in the values, T_β z − T_β z' = s_β·(z − z'), and T_{β+γ} = T_β T_γ exactly. Hence
+    ε = s_β·P(q(a) − a), a = T_γ x: one search over γ serves every β.
     """
     t = threat.transform
-    assert isinstance(t, PointwiseTransform)
+    assert isinstance(t, Tone)
     if x.dim() == 2 and not defence.preprocess.is_identity:
         raise ValueError("sound has no vignette and no blur; use a preprocess that does nothing")
-    size = (x.shape[-2], x.shape[-1])
-    if isinstance(t, Volume):
-        doubt = 1e-12 + loudness_error(x, extent)
+    if x.dim() == 2:
+        doubt = 1e-12 + sample_error(t, x, goal.extent)
     else:
-        doubt = 1e-12 + value_error(t, kernel("bilinear"), *size, extent).amax()
-    scale = torch.ones_like(beta[:, 0]) if isinstance(t, Brightness) else beta[:, 0].exp()
+        doubt = 1e-12 + value_error(t, kernel("bilinear"), x.shape[-2], x.shape[-1], goal.extent).amax()
     nodes = torch.linspace(threat.box.lower[0], threat.box.upper[0], FIRST + 1, dtype=x.dtype, device=x.device)
     low, high = nodes[:-1], nodes[1:]
     settled, best, cells = 0.0, 0.0, 0
@@ -66,23 +61,27 @@ def value_search(
         room = max(1, 2**22 // x.numel())
         parts = []
         for a, b in zip(torch.split(low, room), torch.split(high, room), strict=True):
-            centre, radius = residue(t, x, a, b, threat.quantized, doubt)
-            parts.append(_spread(defence, centre, radius))
-            moved = t.value(a.reshape(-1, *(1,) * x.dim()), x)
-            left = t.quantize(moved) - moved if threat.quantized else torch.zeros_like(moved)
-            best = max(best, float(_norm(defence, left).max()))
+            parts.append(_spread(defence, *residue(t, x, (a, b), threat.quantized, doubt)))
+            best = max(best, float(_norm(defence, _left(t, x, a, threat.quantized)).max()))
         bound = torch.cat(parts)
         cells += low.numel()
-        wide = bound > tightness * best
+        wide = bound > goal.tightness * best
         settled = max(settled, float(bound[~wide].max()) if bool((~wide).any()) else 0.0)
         low, high, bound = low[wide], high[wide], bound[wide]
-        if not low.numel() or low.numel() > 2**14 or time.perf_counter() > deadline:
+        if not low.numel() or low.numel() > 2**14 or time.perf_counter() > goal.deadline:
             break
         share = torch.arange(CHILDREN + 1, dtype=x.dtype, device=x.device) / CHILDREN
         grid = low[:, None] + (high - low)[:, None] * share
         low, high, bound = grid[:, :-1].flatten(), grid[:, 1:].flatten(), bound.repeat_interleave(CHILDREN)
-    upper = max(settled, float(bound.max()) if bound.numel() else 0.0)
-    return scale * (upper * (1 + 1e-9) + 1e-9), scale * best, cells, upper <= tightness * best + 1e-12
+    upper, scale = max(settled, float(bound.max()) if bound.numel() else 0.0), t.gain(beta)
+    converged = upper <= goal.tightness * best + 1e-12
+    return Found(scale * (upper * (1 + 1e-9) + 1e-9), scale * best, cells, converged)
+
+
+def _left(t: Tone, x: Tensor, gamma: Tensor, quantized: bool) -> Tensor:
+    """q(T_γ x) − T_γ x for γ [m]."""
+    moved: Tensor = t.value(gamma.reshape(-1, *(1,) * x.dim()), x)
+    return t.quantize(moved) - moved if quantized else torch.zeros_like(moved)
 
 
 def _spread(defence: Defence, centre: Tensor, radius: Tensor) -> Tensor:
