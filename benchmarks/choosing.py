@@ -14,6 +14,7 @@ import torch
 
 import warpcert as wc
 from warpcert import statistics as stats
+from warpcert.classifier.defence import Defence
 from warpcert.errors.base import interpolation_error
 from warpcert.learn import data
 from warpcert.statistics import radius
@@ -23,7 +24,7 @@ BLURS = ((0.0, 1), (1.0, 5), (1.5, 7), (2.0, 9))
 DIGITS, BETAS, GAMMAS, LOOK = 6, 10, 61, 300
 
 
-def worst_error(defence: wc.Defence, threat: wc.Threat, images: list[torch.Tensor]) -> float:
+def worst_error(defence: Defence, threat: wc.Threat, images: list[torch.Tensor]) -> float:
     """The mean over the images of the largest error found on a grid of γ for some β's."""
     beta = defence.draw_beta(BETAS, torch.Generator().manual_seed(0))
     gamma = threat.box.grid(GAMMAS)
@@ -43,7 +44,7 @@ def class_distance(preprocess: wc.Preprocess, digits: data.Dataset) -> float:
 
 
 def blur() -> None:
-    digits, threat = data.load("mnist500"), wc.Threat.of("rotation", 50)
+    digits, threat = data.load("mnist500"), wc.Threat.rotation(degrees=50)
     images = [digits.image(i) for i in range(DIGITS)]
     print(
         "| blur σ, size | defender | E (sampled) | distance between classes | distance/E |\n"
@@ -53,7 +54,7 @@ def blur() -> None:
         preprocess = wc.Preprocess("circle", 1, sigma, size)
         between = class_distance(preprocess, digits)
         for interpolation, reference in (*((k, None) for k in ("bilinear", "bicubic", "bicubic-0.5")), MET):
-            defence = wc.Defence.surface(
+            defence = Defence.surface(
                 "rotation", 30, noise=0.15, interpolation=interpolation, preprocess=preprocess, reference=reference
             )
             E = worst_error(defence, threat, images)

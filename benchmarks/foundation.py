@@ -15,11 +15,13 @@ from torch.nn.functional import affine_grid, grid_sample
 
 import warpcert as wc
 from warpcert import statistics as stats
-from warpcert.app.cli.options import EMBEDDED
+from warpcert.classifier.inner import GaussianInner
 from warpcert.classifier.voting import add_noise
-from warpcert.learn import data, zoo
-from warpcert.networks import resnet as models
+from warpcert.learn import data
 from warpcert.statistics import radius
+from warpcert.transforms import get
+
+SMOOTHED = "mnist-rotation"
 
 
 def timed(f: Callable[[], object], repeat: int, device: torch.device) -> float:
@@ -49,7 +51,7 @@ def throughput(device: torch.device) -> dict[str, float]:
             return grid_sample(x.expand(count, 3, 32, 32), grid, mode=mode, align_corners=False)
 
         def ours(mode: str = mode) -> Tensor:
-            return wc.Rotation()(x, gamma, mode)
+            return get("rotation")(x, gamma, mode)
 
         assert (plain() - ours()).abs().max() < 1e-3
         a, b = timed(ours, 9, device), timed(plain, 9, device)
@@ -65,26 +67,24 @@ def throughput(device: torch.device) -> dict[str, float]:
 
 
 def certificates(device: torch.device) -> dict[str, float]:
-    """Seconds for one digit, n = 10 000, by each form."""
-    model, _, extra = models.load_weights(zoo.find(EMBEDDED))
-    model, defence = model.to(device), wc.Defence.from_dict(extra["defence"])
-    x, threat = data.load("mnist500").image(0).to(device), wc.Threat.of("rotation", 50)
-    sampling = wc.Sampling(seed=0)
-    rows = {"base, n = 10 000: s": timed(lambda: wc.base_spt(model, x, defence, threat, sampling), 3, device)}
-    sampled = timed(lambda: wc.dist_spt_x(model, x, defence, threat, sampling, sup=wc.Sampled()), 3, device)
-    rows["dist-x, n = 10 000, sampled E, 500 β: s"] = sampled
+    """Seconds for one digit, by methods that vote."""
+    net, x = wc.load(SMOOTHED).to(device), data.load("mnist500").image(0).to(device)
+    rows = {
+        "base, n = 10 000: s": timed(lambda: net.certify(x, method="base", seed=0), 3, device),
+        "dist-x, n = 10 000, sampled E, 500 β: s": timed(lambda: net.certify(x, bound="sampled", seed=0), 3, device),
+    }
     return {k: round(v, 3) for k, v in rows.items()}
 
 
 def sequential(device: torch.device, pairs: int = 120) -> dict[str, float]:
     """The sequential inner test against fixed n = 10 000, on (digit, β) pairs: forward passes and decisions."""
-    model, _, extra = models.load_weights(zoo.find(EMBEDDED))
-    model, defence = model.to(device), wc.Defence.from_dict(extra["defence"])
+    net = wc.load(SMOOTHED).to(device)
+    f, defence = net.logits, net.own_defence
     digits, g = data.load("mnist500"), torch.Generator(device=device).manual_seed(0)
     E, alpha, fixed = 0.24, 0.001, 10_000
     p0 = radius.needed_probability(E, defence.sigma_noise)
     assert p0 is not None
-    inner = wc.GaussianInner(model, defence.sigma_noise, alpha=alpha, cap=fixed)
+    inner = GaussianInner(f, defence.sigma_noise, alpha=alpha, cap=fixed)
     passes, same, accepted = 0, 0, 0
     with torch.no_grad():
         for i in range(pairs):
@@ -92,7 +92,7 @@ def sequential(device: torch.device, pairs: int = 120) -> dict[str, float]:
             label = int(digits.labels[i])
             early, used = inner.accepts(view, label, E, g)
             noisy = (add_noise(view.expand(500, -1, -1, -1), defence.sigma_noise, g) for _ in range(fixed // 500))
-            k = sum(int((model(z).argmax(1) == label).sum()) for z in noisy)
+            k = sum(int((f(z).argmax(1) == label).sum()) for z in noisy)
             late = stats.lower_bound(k, fixed, alpha) > p0
             passes, same, accepted = passes + used, same + (bool(early[0]) == late), accepted + late
     return {
@@ -107,14 +107,15 @@ def memory() -> dict[str, float]:
     """Peak memory above the loaded model at n = 100 000 on a 3×32×32 image, in a process of its own."""
     code = (
         "import torch, warpcert as wc\n"
-        "from warpcert.networks.resnet import ModelConfig, build, channels_last, fused\n"
+        "from warpcert.networks.config import ModelConfig\n"
+        "from warpcert.networks.weights import build, channels_last, fused\n"
         "f = channels_last(fused(build(ModelConfig((3, 32, 32), 10, width=32))))\n"
         "x = torch.rand(3, 32, 32)\n"
-        "d, t = wc.Defence.surface('rotation', 10, noise=0.25), wc.Threat.of('rotation', 10)\n"
+        "net = wc.Smoothed(f, noise=0.25, over={'rotation': 10})\n"
         "with torch.no_grad(): f(x[None])\n"
         "def kb(name): return [line.split()[1] for line in open('/proc/self/status') if line.startswith(name)][0]\n"
         "before = kb('VmRSS')\n"
-        "wc.base_spt(f, x, d, t, wc.Sampling(n=100_000, seed=0))\n"
+        "net.certify(x, wc.Threat.rotation(degrees=10), method='base', n=100_000, seed=0)\n"
         "print(before, kb('VmHWM'))\n"
     )
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
