@@ -41,6 +41,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
     case = open_case(args)
     f, t = case.classifier, case.threat.transform
+    if args.method == "gradient" and f.step > 1:
+        raise ValueError("a classifier behind levels has no gradient: attack it by worst-of-k or grid")
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
         (args.out / "attacks.jsonl").write_text("")

@@ -48,6 +48,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         bound=named(args.bound, args.time_limit),
         rho=args.rho,
         alpha=args.alpha,
+        alpha_inner=args.alpha,
         allowed=args.allowed,
         factor=args.factor,
         E=args.fixed_E,
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             [case.image(i) for i in before],
             [case.image(i) for i in case.indices],
             f"{case.dataset.name} {args.split}",
-            lambda what, done, of: watch.show(what, done, of),
+            watch.show,
         )
     made.write(args.out)
     print(

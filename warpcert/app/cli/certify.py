@@ -70,7 +70,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         _certify(args, case, job, watch)
     made = Run(args.out)
     album.keep(args.out, case.dataset, [row.index for row in made.rows], _attacked(case, args.out))
-    summaries.draw(made, case.dataset)
+    made.report(args.out / summaries.PAGE)
     summaries.show(made, args.json)
     whole = made.summary.rows[-1][1]
     if args.fail_under is not None and whole < args.fail_under:

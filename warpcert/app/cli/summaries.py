@@ -1,4 +1,4 @@
-"""What a run says, on the terminal and as pictures in its folder."""
+"""What a run says, on the terminal."""
 
 from __future__ import annotations
 
@@ -11,21 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from warpcert.certificates import Kind
-from warpcert.learn.data import Dataset
-from warpcert.runs import summary
 from warpcert.runs.run import Run
 from warpcert.runs.store import read_records
 
-__all__ = ["draw", "of_attacked", "show"]
+__all__ = ["PAGE", "of_attacked", "show"]
 
-
-def draw(run: Run, dataset: Dataset) -> None:
-    """accuracy.png, gallery.png and, where an error was bounded, error.png."""
-    rows = run.rows
-    summary.plot_accuracy(rows, run.folder / "accuracy.png")
-    summary.plot_gallery(rows, dataset.image, run.folder / "gallery.png")
-    if rows[0].certificate.bounded:
-        summary.plot_error(dataset.image(rows[0].index), rows[0].certificate, run.folder / "error.png")
+PAGE = "report.html"
 
 
 def show(run: Run, as_json: bool) -> None:
@@ -55,7 +46,7 @@ def show(run: Run, as_json: bool) -> None:
     error = "" if found.median_E is None else f"median E {found.median_E:.4f}, "
     out.print(f"{error}{found.seconds:.2f} s and {found.passes:.0f} passes per picture")
     out.print(f"picture {first.index}: {first.certificate}", soft_wrap=True)
-    out.print(f"certificates and pictures are in {run.folder}", soft_wrap=True)
+    out.print(f"certificates are in {run.folder}; look at {run.folder / PAGE}", soft_wrap=True)
 
 
 def of_attacked(records: Sequence[dict[str, Any]]) -> dict[str, Any]:

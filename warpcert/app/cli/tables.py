@@ -13,7 +13,7 @@ from warpcert.paper import experiments
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment
 from warpcert.paper.experiment import run as results_of
-from warpcert.report.table import TABLE, Cell, Table
+from warpcert.report.table import TABLE, Cell, Table, difference
 from warpcert.runs.job import device_of
 from warpcert.runs.progress import Watch
 
@@ -62,19 +62,19 @@ def _list(out: Path) -> None:
 
 
 def _print(table: Table, folder: Path) -> None:
-    """The table with a line per quantity: published, ours, and the number of the remark below it."""
+    """The table with a line per quantity: published, ours, their difference, and the number of the remark below it."""
     out = Console(highlight=False)
     title = f"{table.title} (QUICK)" if table.quick else table.title
-    printed = Printed("case", "quantity", "published", "ours", "remark", title=title)
+    printed = Printed("case", "quantity", "published", "ours", "difference", "remark", title=title)
     remarks = list(dict.fromkeys(filter(None, table.remarks)))
     for row, cited, remark in zip(table.rows, table.published, table.remarks, strict=True):
         lines = [
-            (name, "–" if known is None else f"{known.value} ({known.source})", _text(cell))
+            (name, _text(known and known.value), _text(cell), _difference(cell, known and known.value))
             for name, known, cell in zip(table.columns[1:], cited[1:], row[1:], strict=True)
             if known is not None or cell is not None
         ]
         mark = f"({remarks.index(remark) + 1})" if remark else ""
-        for place, line in enumerate(lines or [("", "–", "–")]):
+        for place, line in enumerate(lines or [("", "–", "–", "")]):
             first = place == 0
             printed.add_row(str(row[0]) if first else "", *line, mark if first else "")
         printed.add_section()
@@ -89,3 +89,8 @@ def _print(table: Table, folder: Path) -> None:
 
 def _text(cell: Cell) -> str:
     return "–" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+def _difference(ours: Cell, published: Cell) -> str:
+    found = difference(ours, published)
+    return "" if found is None else f"{found:+.3g}"
