@@ -1,4 +1,4 @@
-"""What the server's tests share: a small sure model in a folder with a calibration, pictures, a server on loopback."""
+"""What the server's tests share: a small sure classifier in a file, pictures, a server on loopback."""
 
 from __future__ import annotations
 
@@ -17,30 +17,57 @@ import uvicorn
 from PIL import Image
 from torch import Tensor, nn
 
-import warpcert as wc
-from warpcert.app.serve.limits import Limits
+from warpcert.app.serve.connections import impatient, listen
+from warpcert.app.serve.limits import Limits, hosts_of
 from warpcert.app.serve.routes import build
 from warpcert.app.serve.served import Served
 from warpcert.app.serve.server import Server
-from warpcert.networks import resnet as models
+from warpcert.certificates import Kind
+from warpcert.classifier import About, Classifier, Levels, Smoothed
+from warpcert.errors.calibration import Calibration
+from warpcert.networks import weights
+from warpcert.networks.config import ModelConfig
+from warpcert.networks.resnet import ResNet
+from warpcert.threat import Threat
 
 SHAPE = (1, 12, 12)
-DEFENCE = wc.Defence.surface("rotation", 20, noise=0.2)
-GAMMA = 3.0
+DEGREES = 3.0
+THREAT = Threat.rotation(degrees=DEGREES)
+ABOUT = About("insects", ("ant", "bee", "cat"), THREAT)
+PIXELS = [[[128 / 255] * 12] * 12]
 
 
-def write_folder(folder: Path, defence: wc.Defence = DEFENCE) -> Path:
-    """A folder to serve: the model answers 1 to everything; the calibration is a plausible one."""
-    config = models.ModelConfig(SHAPE, 3, width=2, blocks=(1,), head="flatten")
-    model = models.build(config)
-    model.head.bias.data = torch.tensor([0.0, 50.0, 0.0])
-    extra = {"defence": defence.to_dict(), "gamma": [GAMMA], "classes": ["ant", "bee", "cat"], "dataset": "none"}
-    models.save(model, folder / "model.safetensors", extra)
-    threat = wc.Threat.of("rotation", GAMMA)
+def network() -> ResNet:
+    """It answers 1 to everything."""
+    made = weights.fused(weights.build(ModelConfig(SHAPE, 3, width=2, blocks=(1,), head="flatten")))
+    assert isinstance(made, ResNet)
+    made.head.bias.data = torch.tensor([0.0, 50.0, 0.0])
+    return made.requires_grad_(False)
+
+
+def calibration(reference: str | None = None) -> Calibration:
+    """A plausible one for `smoothed`."""
+    defence = replace(smoothed().own_defence, reference=reference)
     counts = {"images": 1000, "accepted": 1000, "betas": 700, "allowed": 0, "alpha": 0.001, "alpha_inner": 0.001}
-    more: dict[str, Any] = counts | {"kind": wc.Kind.PROVED, "bound": "curve", "seed": 0}
-    wc.Calibration(defence, threat, SHAPE, "test", 0.1, 0.01, **more).write(folder / "calibration.json")
-    return folder
+    more: dict[str, Any] = counts | {"kind": Kind.PROVED, "bound": "curve", "seed": 0}
+    return Calibration(defence, THREAT, SHAPE, "test", 0.1, 0.01, **more)
+
+
+def smoothed(**more: Any) -> Smoothed:
+    return Smoothed(network(), noise=0.2, over={"rotation": 20}, about=ABOUT, **more)
+
+
+def levels() -> Levels:
+    return Levels(network(), step=32, about=ABOUT)
+
+
+def write_file(folder: Path, classifier: Classifier | None = None) -> str:
+    """A file to serve; unless another classifier is given, the smoothed one with its calibration."""
+    made = classifier or smoothed()
+    if classifier is None:
+        made.about = replace(made.about, notes={"calibration": calibration().to_dict()})
+    made.save(folder / "insects.safetensors")
+    return str(folder / "insects.safetensors")
 
 
 class Slow(nn.Module):
@@ -56,8 +83,10 @@ class Slow(nn.Module):
         return torch.tensor([[0.0, 9.0, 0.0]]).expand(len(batch), 3)
 
 
-def slowed(served: Served, seconds: float) -> Served:
-    return replace(served, model=Slow(seconds).eval())
+def slowed(served: Served, seconds: float) -> tuple[Served, Slow]:
+    """The same served with a network that is slow."""
+    slow = Slow(seconds).eval()
+    return replace(served, classifier=Smoothed(slow, noise=0.2, over={"rotation": 20}, about=ABOUT)), slow
 
 
 def png(width: int = 12, height: int = 12, mode: str = "L", kind: str = "PNG") -> bytes:
@@ -70,15 +99,14 @@ def text(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-PIXELS = [[[0.5] * 12] * 12]
-
-
 @contextmanager
 def running(served: Served, token: str | None = None, **limits: Any) -> Iterator[tuple[str, Server]]:
     """A real server on a free port of the loopback, in a thread."""
     server = Server(served, Limits(**limits))
-    config = uvicorn.Config(build(server, token), port=0, log_level="critical", timeout_graceful_shutdown=10)
-    listener = config.bind_socket()
+    app = build(server, token, hosts_of("127.0.0.1"))
+    http = impatient(server.limits.body_seconds)
+    config = uvicorn.Config(app, http=http, log_level="critical", timeout_graceful_shutdown=10)
+    listener = listen("127.0.0.1", 0)
     web = uvicorn.Server(config)
     thread = threading.Thread(target=web.run, kwargs={"sockets": [listener]})
     thread.start()

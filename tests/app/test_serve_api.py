@@ -11,20 +11,21 @@ import schemathesis
 from schemathesis.checks import load_all_checks
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
-from serving import running, write_folder
+from serving import running, write_file
 
 from warpcert.app.serve.served import open_served
 
-GET = ("/healthz", "/metrics", "/v1/defence", "/v1/samples")
+GET = ("/healthz", "/metrics", "/v1/classifier", "/v1/samples")
 POST = ("/v1/predict", "/v1/certify", "/v1/attack", "/v1/originals")
 CASES = [(path, "GET", GenerationMode.POSITIVE) for path in GET]
+CASES += [("/v1/picture", "POST", GenerationMode.POSITIVE)]  # any bytes are a well-formed file
 CASES += [(path, "POST", mode) for path in POST for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)]
 
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     load_all_checks()
-    served = open_served(str(write_folder(tmp_path_factory.mktemp("served"))))
+    served = open_served(write_file(tmp_path_factory.mktemp("served")))
     with running(served, seconds=5.0, n=2000) as (url, _):
         yield schemathesis.openapi.from_url(f"{url}/openapi.json")
 

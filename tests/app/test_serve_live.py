@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 import torch
-from serving import PIXELS, Slow, eventually, png, running, slowed, write_folder
+from serving import PIXELS, eventually, png, running, slowed, write_file
 from starlette.types import Message, Receive, Scope, Send
 from torch import Tensor
 
@@ -25,6 +28,8 @@ from warpcert.app.serve.jobs import BusyError, CancelledError, LateError, Pool, 
 from warpcert.app.serve.limits import Gate, Limits
 from warpcert.app.serve.metrics import Metrics
 from warpcert.app.serve.served import Served, open_served
+from warpcert.app.serve.server import Seldom
+from warpcert.classifier import Plain
 from warpcert.runs.answers import verify_file
 
 STREAM = {"Accept": "text/event-stream"}
@@ -33,7 +38,7 @@ LONG = {"pixels": PIXELS, "method": "base", "n": 100_000}
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
-    return open_served(str(write_folder(tmp_path_factory.mktemp("served"))))
+    return open_served(write_file(tmp_path_factory.mktemp("served")))
 
 
 def metric(url: str, name: str) -> float:
@@ -48,11 +53,11 @@ def test_logits_find_their_way_back() -> None:
         time.sleep(0.002)
         return 2 * batch
 
-    batcher = Batcher(double, 8)
+    batcher = Batcher(Plain(double), 8)
     sizes = [1, 3, 5, 8, 20] * 8
     with ThreadPoolExecutor(len(sizes)) as threads:
         batches = [torch.randn(size, 4) for size in sizes]
-        futures = [threads.submit(batcher.classifier(Token(60)), batch) for batch in batches]
+        futures = [threads.submit(batcher.classifier(Token(60)).logits, batch) for batch in batches]
         for batch, future in zip(batches, futures, strict=True):
             assert torch.equal(future.result(), 2 * batch)
     batcher.close()
@@ -65,8 +70,8 @@ def test_an_error_stays_with_its_pass() -> None:
             raise RuntimeError("no")
         return batch
 
-    batcher = Batcher(picky, 4)
-    ask = batcher.classifier(Token(60))
+    batcher = Batcher(Plain(picky), 4)
+    ask = batcher.classifier(Token(60)).network
     with pytest.raises(RuntimeError, match="no"):
         ask(torch.full((9, 1), torch.nan))
     assert torch.equal(ask(torch.ones(3, 1)), torch.ones(3, 1))
@@ -110,9 +115,9 @@ def test_a_full_queue_refuses() -> None:
 
 def test_clients_share_passes(served: Served) -> None:
     """16 clients at once need far fewer passes than one after the other; each still gets its own votes."""
-    slow = slowed(served, 0.01)
+    slow_one, slow = slowed(served, 0.05)
     asked = {"pixels": PIXELS, "n": 40}
-    with running(slow, quick=16) as (url, server):
+    with running(slow_one, quick=16) as (url, server):
         httpx.post(f"{url}/v1/predict", json=asked)
         alone = server.batcher.passes
         with ThreadPoolExecutor(16) as threads:
@@ -121,12 +126,12 @@ def test_clients_share_passes(served: Served) -> None:
         shared = metric(url, "warpcert_pass_requests_sum") / metric(url, "warpcert_pass_requests_count")
     assert all(sum(r.json()["prediction"]["counts"]) == 40 for r in replies)
     assert together <= 16 * alone / 2 and shared > 1.5
-    assert isinstance(slow.model, Slow) and max(slow.model.sizes) > 40
+    assert max(slow.sizes) > 40
 
 
 def test_overflow_gets_503_with_retry_after(served: Served) -> None:
     asked = {"pixels": PIXELS, "n": 32}
-    with running(slowed(served, 0.3), quick=1, waiting=1) as (url, _), ThreadPoolExecutor(6) as threads:
+    with running(slowed(served, 0.3)[0], quick=1, waiting=1) as (url, _), ThreadPoolExecutor(6) as threads:
         replies = list(threads.map(lambda _: httpx.post(f"{url}/v1/predict", json=asked, timeout=30), range(6)))
         busy = [r for r in replies if r.status_code == 503]
         assert 2 <= len(busy) <= 4 and len(busy) + sum(r.status_code == 200 for r in replies) == 6
@@ -136,8 +141,7 @@ def test_overflow_gets_503_with_retry_after(served: Served) -> None:
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_closing_the_connection_cancels(served: Served, streamed: bool) -> None:
-    slow = slowed(served, 0.05)
-    with running(slow) as (url, server):
+    with running(slowed(served, 0.05)[0]) as (url, server):
         if streamed:
             with httpx.stream("POST", f"{url}/v1/certify", json=LONG, headers=STREAM) as reply:
                 assert next(reply.iter_lines()) == "event: progress"
@@ -155,8 +159,8 @@ def test_closing_the_connection_cancels(served: Served, streamed: bool) -> None:
 def test_a_failure_is_said_and_survived(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[object] = []
     monkeypatch.setattr("warpcert.app.serve.server.log.error", lambda _, exc_info: logged.append(exc_info))
-    broken = slowed(served, 0.0)
-    broken.model.forward = lambda _: 1 / 0
+    broken, network = slowed(served, 0.0)
+    network.forward = lambda _: 1 / 0
     with running(broken) as (url, server):
         for headers in ({}, STREAM):
             reply = httpx.post(f"{url}/v1/certify", json=LONG, headers=headers)
@@ -167,7 +171,7 @@ def test_a_failure_is_said_and_survived(served: Served, monkeypatch: pytest.Monk
 
 
 def test_the_time_limit(served: Served) -> None:
-    with running(slowed(served, 0.05), seconds=0.3) as (url, server):
+    with running(slowed(served, 0.05)[0], seconds=0.3) as (url, server):
         reply = httpx.post(f"{url}/v1/certify", json=LONG)
         assert reply.status_code == 504 and "longer than the 0.3 s" in reply.json()["error"]
         text = httpx.post(f"{url}/v1/certify", json=LONG, headers=STREAM).text
@@ -195,7 +199,7 @@ def test_reading_stops_at_the_limit() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    gate = Gate(app, gate_limits, None, Metrics())
+    gate = Gate(app, gate_limits, None, None, Metrics())
     scope = {"type": "http", "path": "/v1/predict", "headers": [], "method": "POST"}
     for receive, status in ((endless, 413), (silent, 408)):
         with pytest.raises(Exception) as refused:
@@ -214,9 +218,110 @@ def test_a_chunked_body_is_cut_off(served: Served) -> None:
         assert reply.status_code == 413 and "larger than the 10000 bytes" in reply.json()["error"]
 
 
+def test_an_analysis_of_unseen_originals_holds_nothing_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`indiv` waits in a queue of its own: while one runs, predictions and other certificates are answered."""
+    go = threading.Event()
+
+    def endless(*_: object) -> None:
+        while not go.wait(0.01):
+            torch.ones(1).add_(1)  # where it can be called off
+        raise ValueError("enough")
+
+    monkeypatch.setattr("warpcert.methods.indiv.Indiv.certify", endless)
+    asked = {"pixels": PIXELS, "gamma": [0.1]}
+    with running(served) as (url, server), ThreadPoolExecutor(3) as threads:
+        held = [threads.submit(httpx.post, f"{url}/v1/certify", json=asked | {"method": "indiv"}) for _ in range(2)]
+        assert eventually(lambda: server.unseen.pending == 2)
+        assert httpx.post(f"{url}/v1/predict", json={"pixels": PIXELS, "n": 100}).status_code == 200
+        other = httpx.post(f"{url}/v1/certify", json=asked | {"method": "base", "n": 500}, timeout=30)
+        assert other.status_code == 200 and server.unseen.pending == 2
+        go.set()
+        assert [reply.result().json()["error"] for reply in held] == ["enough"] * 2
+
+
+def head(length: int, path: str = "/v1/predict") -> bytes:
+    lines = (f"POST {path} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json")
+    return "\r\n".join((*lines, f"Content-Length: {length}", "", "")).encode()
+
+
+def connected(url: str, sent: bytes) -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10)
+    made.sendall(sent)
+    return made
+
+
+def test_clients_that_go_away_fill_no_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """Half a body, then gone, or an end of writing: one line for all of them, no traceback, and the server lives."""
+    caplog.set_level(logging.WARNING, "uvicorn.error")
+    monkey = logging.getLogger("uvicorn.error")
+    with running(served) as (url, server):
+        monkey.setLevel(logging.WARNING)
+        monkey.addHandler(caplog.handler)
+        for number in range(30):
+            client = connected(url, head(5000) + b'{"pixels"')
+            if number % 2:
+                client.shutdown(socket.SHUT_WR)
+            client.close()
+        assert eventually(lambda: metric(url, 'warpcert_answers_total{path="/v1/predict",status="499"}') == 30)
+        assert httpx.post(f"{url}/v1/predict", json={"pixels": PIXELS, "n": 100}).status_code == 200
+        monkey.removeHandler(caplog.handler)
+    assert [r.getMessage() for r in caplog.records] == ["a client went away before its request had arrived"]
+    assert all(r.exc_info is None for r in caplog.records) and all(pool.pending == 0 for pool in server.pools)
+
+
+def test_a_client_that_closes_its_half_has_gone(served: Served) -> None:
+    """An end of writing cannot be told from an end: the work is called off and the connection closed."""
+    body = json.dumps(LONG).encode()
+    with running(slowed(served, 0.05)[0]) as (url, server):
+        with connected(url, head(len(body), path="/v1/certify") + body) as client:
+            assert eventually(lambda: server.slow.pending == 1)
+            client.shutdown(socket.SHUT_WR)
+            assert client.recv(100) == b""
+        assert eventually(lambda: server.slow.pending == 0)
+        assert eventually(lambda: metric(url, 'warpcert_ended_total{reason="cancelled"}') == 1)
+
+
+def test_silent_clients_are_let_go(served: Served) -> None:
+    """No head, half a head, half a second head, half a body: closed after the time that a request has to arrive."""
+    with running(served, body_seconds=0.5) as (url, _), ExitStack() as open_ones:
+        start = time.monotonic()
+        sent = (b"", b"GET / HT", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", head(900) + b"{")
+        clients = [open_ones.enter_context(connected(url, part)) for part in sent]
+        assert clients[2].recv(10_000).startswith(b"HTTP/1.1 200")
+        clients[2].sendall(b"GET /healthz HT")
+        said = [all_of(client) for client in clients]
+        assert time.monotonic() - start < 4  # idle connections are kept for 5 s
+        assert said[:3] == [b""] * 3 and b" 408 " in said[3][:20]
+
+
+def all_of(client: socket.socket) -> bytes:
+    found = b""
+    while part := client.recv(10_000):
+        found += part
+    return found
+
+
+def test_a_warning_is_seldom() -> None:
+    seldom, told = Seldom(0.2), list[str]()
+
+    def warn(level: int = logging.WARNING) -> None:
+        record = logging.LogRecord("uvicorn.error", level, "", 0, "gone", None, None)
+        if seldom.filter(record):
+            told.append(record.getMessage())
+
+    for _ in range(5):
+        warn()
+    assert told == ["gone"]
+    warn(logging.ERROR)
+    assert told == ["gone"] * 2  # errors always
+    time.sleep(0.25)
+    warn()
+    assert told[2] == "gone (and 4 more since the last such line)"
+
+
 def test_the_command_drains(tmp_path: Path) -> None:
     """`warpcert serve` told to stop: the certificate in the making is finished and sent, then it ends with 0."""
-    command = [sys.executable, "-m", "warpcert", "serve", str(write_folder(tmp_path)), "--port", "0", "--threads", "1"]
+    command = [sys.executable, "-m", "warpcert", "serve", write_file(tmp_path), "--port", "0", "--threads", "1"]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"COLUMNS": "200"})
     try:
         assert child.stderr is not None

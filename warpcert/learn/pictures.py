@@ -7,7 +7,6 @@ kept is refused in a sentence, or done by `fitted`, which says what it did.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import threading
 import warnings
@@ -22,7 +21,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from PIL.Image import Image as Raster
 
-__all__ = ["MOST", "Picture", "decode", "digest", "encode", "fitted", "read_picture", "write_picture"]
+__all__ = ["MOST", "Picture", "decode", "encode", "fitted", "read_picture", "write_picture"]
 
 MOST = 2**24  # pixels that are ever unpacked: more than a photograph of 12 megapixels
 FORMATS = ("PNG", "JPEG")
@@ -118,11 +117,6 @@ def encode(x: Tensor) -> bytes:
 def write_picture(x: Tensor, path: Path) -> None:
     """A picture [C,H,W] in [0,1] as an 8-bit PNG file."""
     path.write_bytes(encode(x))
-
-
-def digest(x: Tensor) -> str:
-    """sha256 of the float32 values: ties an answer to its picture."""
-    return hashlib.sha256(x.detach().cpu().float().contiguous().numpy().tobytes()).hexdigest()
 
 
 def _opened(raw: bytes, name: str) -> Raster:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ from torch import Tensor
 
 from warpcert import certificates
 from warpcert import statistics as stats
-from warpcert.certificates import Certificate
-from warpcert.certificates.sealed import seal, unseal
+from warpcert.certificates import Certificate, Subject
+from warpcert.certificates.sealed import picture_digest, seal, unseal
 from warpcert.classifier import Classifier, Smoothed
 from warpcert.classifier.early import settled
 from warpcert.classifier.voting import ABSTAIN
+from warpcert.methods.base import subject
 from warpcert.version import __version__
 
 __all__ = ["RULES", "predicted", "sealed_answer", "verify_file"]
@@ -34,10 +37,7 @@ def predicted(
     A smoothed classifier votes, with fresh draws; n, alpha and early are as those of `Smoothed.vote`. Others answer
     with the class of the largest logit, and use none of them.
     """
-    about = {
-        "classifier": {"name": classifier.name, "fingerprint": classifier.fingerprint},
-        "version": __version__,
-    }
+    about = {"classifier": asdict(subject(classifier)), "version": __version__}
     if not isinstance(classifier, Smoothed):
         return _deterministic(classifier, x) | about
     answer = classifier.vote(x, n=n, alpha=alpha, early=early)
@@ -56,12 +56,10 @@ def _deterministic(classifier: Classifier, x: Tensor) -> Record:
     return {"label": label, "rule": "deterministic", "classes": len(values), "logits": [[c, values[c]] for c in order]}
 
 
-def sealed_answer(
-    picture: str, *, prediction: Record | None = None, certificate: Certificate | None = None
-) -> Record:
-    """The answer about the picture with this digest, as JSON types."""
+def sealed_answer(x: Tensor, *, prediction: Record | None = None, certificate: Certificate | None = None) -> Record:
+    """The answer about picture x, as JSON types."""
     body = {
-        "picture": picture,
+        "picture": picture_digest(x),
         "prediction": prediction,
         "certificate": certificate.to_dict() if certificate else None,
     }
@@ -91,8 +89,8 @@ def _check_answer(body: Record) -> None:
         raise ValueError("an answer holds picture, prediction and certificate, and nothing else")
     if not (body["prediction"] or body["certificate"]):
         raise ValueError("the answer holds neither a prediction nor a certificate")
-    if body["certificate"]:
-        certificates.read(body["certificate"])
+    if body["certificate"] and certificates.read(body["certificate"]).picture not in ("", body["picture"]):
+        raise ValueError("the certificate is about another picture than the answer")
     if body["prediction"]:
         _check_prediction(body["prediction"])
 
@@ -104,8 +102,7 @@ def _check_prediction(p: Record) -> None:
     fields, follows = RULES[p["rule"]]
     if set(p) != {"label", "rule", "classifier", "version", *fields}:
         raise ValueError(f"a {p['rule']} prediction holds label, classifier, version, {', '.join(fields)}")
-    if set(p["classifier"]) != {"name", "fingerprint"}:
-        raise ValueError("a classifier is named by name and fingerprint")
+    _check_subject(p["rule"], p["classifier"])
     if type(p["label"]) is not int:
         raise ValueError(f"label {p['label']!r} is not a whole number")
     if "counts" in p:
@@ -120,6 +117,20 @@ def _check_prediction(p: Record) -> None:
     if not follows(p):
         evidence = f"the counts {p['counts']} at α = {p['alpha']:g}" if "counts" in p else f"the logits {p['logits']}"
         raise ValueError(f"label {p['label']} does not follow from {evidence}")
+
+
+def _check_subject(rule: str, told: Record) -> None:
+    """The fingerprint follows from network and facts, and the rule is one that such a classifier answers by."""
+    network, facts = told["network"], told["facts"]
+    text = json.dumps({"network": network, "facts": facts}, sort_keys=True)
+    if Subject(**told).fingerprint != hashlib.sha256(text.encode()).hexdigest():
+        raise ValueError("the classifier's fingerprint does not follow from its network and facts")
+    if facts["kind"] != "smoothed":
+        fitting: tuple[str, ...] = ("deterministic",)
+    else:
+        fitting = ("nested",) if facts["nested"] else ("fixed", "anytime")
+    if rule not in fitting:
+        raise ValueError(f"a {facts['kind']} classifier does not answer by the rule {rule!r}")
 
 
 def _fixed(p: Record) -> bool:

@@ -28,7 +28,7 @@ ANALYSIS = 0.7  # of a request's time that an error analysis may take: what it h
 def predict(classifier: Classifier, x: Tensor, asked: Predict) -> dict[str, Any]:
     """The deployed answer; a smoothed classifier's draws are fresh and secret."""
     record = predicted(classifier, x, n=asked.n, alpha=asked.alpha, early=asked.early)
-    return sealed_answer(pictures.digest(x), prediction=record)
+    return sealed_answer(x, prediction=record)
 
 
 def certify(classifier: Classifier, x: Tensor, method: Method, threat: Threat, token: Token) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def certify(classifier: Classifier, x: Tensor, method: Method, threat: Threat, t
     certificate = methods.certify_with(method, classifier, x, threat)
     if not math.isfinite(certificate.error.E):
         raise LateError("the error analysis reached no finite bound in the time that this server allows")
-    return sealed_answer(pictures.digest(x), certificate=certificate)
+    return sealed_answer(x, certificate=certificate)
 
 
 def attack(threat: Threat, x: Tensor, gamma: list[float]) -> bytes:

@@ -14,11 +14,13 @@ __all__ = ["impatient", "listen"]
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there; a ValueError says why it cannot."""
+    if not 0 <= port <= 65_535:
+        raise ValueError(f"a port lies in 0 … 65535; got {port}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
-    except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or str(error)
+    except OSError as error:
+        why = error.strerror or str(error)
         raise ValueError(
             f"port {port} of {host} cannot be used ({why}): choose another one, or 0 for one that is free"
         ) from None

@@ -50,11 +50,9 @@ def _operation(path: str, verb: str, operation: Schema, parts: Schema) -> str:
         by_fields.setdefault(_fields(content["schema"], parts), []).append(kind)
     for fields, kinds in by_fields.items():
         shown.append(f"<h3>Send {escape(' or '.join(kinds))}</h3>{fields}")
-    for status, reply in operation.get("responses", {}).items():
-        if status == "200":
-            schema = reply.get("content", {}).get("application/json", {}).get("schema", {})
-            kinds = ", ".join(reply.get("content", {}))
-            shown.append(f"<h3>Answer: {escape(kinds)}</h3>{_fields(schema, parts)}")
+    if answer := operation.get("responses", {}).get("200", {}).get("content", {}):
+        schema = answer.get("application/json", {}).get("schema", {})
+        shown.append(f"<h3>Answer: {escape(', '.join(answer))}</h3>{_fields(schema, parts)}")
     refusals = {s: r["description"] for s, r in operation.get("responses", {}).items() if s != "200"}
     if refusals:
         rows = "".join(f"<tr><td><code>{s}</code></td><td>{escape(text)}</td></tr>" for s, text in refusals.items())

@@ -78,17 +78,10 @@ class Failure(BaseModel):
     error: str
 
 
-class Named(BaseModel):
-    """A classifier."""
-
-    name: str
-    fingerprint: str = Field(description="SHA-256 of its weights and of all that decides its answers")
-
-
 class PredictAnswer(BaseModel):
     """Sealed: save it as it came, and `warpcert check FILE` redoes its arithmetic."""
 
-    picture: str = Field(description="SHA-256 of the pixels as float32")
+    picture: str = Field(description="SHA-256 of its shape and float32 values")
     prediction: dict[str, Any] = Field(
         description="label (−1: abstains), rule, the classifier's name and fingerprint, and votes or leading logits"
     )
