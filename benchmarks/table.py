@@ -1,7 +1,7 @@
-"""The README's table of certified accuracy, from the certificates in results/.
+"""Certified accuracy: the README's short table, the full one of docs/benchmarks.md and the plots, from results/.
 
     python -m benchmarks.table pack NAME RUN      keeps the run folder RUN as results/NAME, compressed
-    python -m benchmarks.table                    writes summaries, plots, the manifest of models and the README's table
+    python -m benchmarks.table                    writes summaries, plots, the manifest of models and both tables
 
 Every share is counted on certificates whose arithmetic was redone. results/NAME/summary.json remembers the counts, and
 the digest of the file they were counted on.
@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import sys
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from warpcert.classifier import storage
 from warpcert.learn.zoo import MANIFEST, listing_of
-from warpcert.networks.resnet import load_weights
 from warpcert.runs import summary as report
 from warpcert.runs.store import PACKED, pack, read_config, read_records, verify
-from warpcert.transforms import get
+from warpcert.transforms import Transform, get
 
 ROOT = Path(__file__).parents[1]
 MARKERS = ("<!-- table -->", "<!-- end of table -->")
@@ -31,8 +34,52 @@ STEPS = 50
 LICENCE = "Apache-2.0"
 
 
+@final
+@dataclass(frozen=True)
+class Measured:
+    """A row of rows.toml and what its certificates say: counts at the ranges asked for, and along the whole of Γ."""
+
+    row: dict[str, Any]
+    summary: dict[str, Any]
+
+    @property
+    def transform(self) -> Transform:
+        return get(self.summary["transform"])
+
+    @property
+    def count(self) -> int:
+        return int(self.summary["count"])
+
+    @property
+    def on_gpu(self) -> bool:
+        return bool(self.summary["device"] == "cuda")
+
+    def range(self, at: str) -> str:
+        unit = self.transform.unit
+        return f"±{at}{'' if unit in '°%' else ' '}{unit}"
+
+    def shares(self) -> dict[str, str]:
+        """By range, the certified accuracy and where it lies over such pictures with confidence 95 %."""
+        return {self.range(at): share(k, self.count) for at, k in self.summary["certified"].items()}
+
+
+def share(k: int, n: int) -> str:
+    """k of n as a decimal, with its interval rounded outwards: .824 (.787–.857)."""
+    low, high = report.share_interval(k, n)
+    ends = math.floor(1000 * low) / 1000, math.ceil(1000 * high) / 1000
+    return f"{decimal(k / n)} ({decimal(ends[0])}–{decimal(ends[1])})"
+
+
+def decimal(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
 def digest(folder: Path) -> str:
     return hashlib.sha256((folder / PACKED).read_bytes()).hexdigest()
+
+
+def rows_of(root: Path) -> dict[str, Any]:
+    return tomllib.loads((root / "results" / "rows.toml").read_text(encoding="utf-8"))
 
 
 def summarise(folder: Path, at: list[float]) -> dict[str, Any]:
@@ -44,19 +91,16 @@ def summarise(folder: Path, at: list[float]) -> dict[str, Any]:
     summary = report.summarise(rows)
     right = [(r.certificate, r.certificate.reach == box) for r in rows if r.certificate.label == r.label]
 
-    def share(part: Any) -> float:
-        return sum(whole or c.covers(part) for c, whole in right) / len(rows)
+    def certified(part: Any) -> int:
+        return sum(whole or c.covers(part) for c, whole in right)
 
-    shares = {f"{a:g}": share(transform.box(a)) for a in at}
-    curve = [share(box.scaled(step / STEPS)) for step in range(STEPS + 1)]
     return {
         "certificates": digest(folder),
         "count": len(rows),
         "kind": str(summary.kind),
-        "shares": shares,
-        "curve": curve,
+        "certified": {f"{a:g}": certified(transform.box(a)) for a in at},
+        "curve": [certified(box.scaled(step / STEPS)) for step in range(STEPS + 1)],
         "top": transform.surface(box.upper[0]),
-        "unit": transform.unit,
         "transform": transform.name,
         "seconds": round(summary.seconds, 4),
         "passes": round(summary.passes),
@@ -64,116 +108,134 @@ def summarise(folder: Path, at: list[float]) -> dict[str, Any]:
     }
 
 
-def read_summaries(root: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """(row, summary) of every row of rows.toml that has results; a ValueError for one that is out of date."""
+def read_measured(root: Path) -> list[Measured]:
+    """Every row of rows.toml that has results; a ValueError for one whose summary is out of date."""
     found = []
-    for row in tomllib.loads((root / "results" / "rows.toml").read_text(encoding="utf-8"))["row"]:
+    for row in rows_of(root)["row"]:
         folder = root / "results" / row["name"]
         if (folder / PACKED).is_file():
-            path = folder / "summary.json"
-            summary = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-            if summary.get("certificates") != digest(folder) or list(summary["shares"]) != [
-                f"{a:g}" for a in row["at"]
-            ]:
-                raise ValueError(f"{path} is out of date: run python -m benchmarks.table")
-            found.append((row, summary))
+            summary = _kept(folder)
+            if not _fits(summary, folder, row):
+                raise ValueError(f"{folder / 'summary.json'} is out of date: run python -m benchmarks.table")
+            found.append(Measured(row, summary))
     return found
 
 
-def decimal(share: float) -> str:
-    return f"{share:.3f}".removeprefix("0")
+def _kept(folder: Path) -> dict[str, Any]:
+    path = folder / "summary.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
-def ranges(summary: dict[str, Any]) -> str:
-    unit = get(summary["transform"]).unit
-    return " / ".join(f"±{a}{'' if unit in '°%' else ' '}{unit}" for a in summary["shares"])
+def _fits(summary: dict[str, Any], folder: Path, row: dict[str, Any]) -> bool:
+    asked = [f"{a:g}" for a in row["at"]]
+    return summary.get("certificates") == digest(folder) and list(summary.get("certified", ())) == asked
 
 
-def table(root: Path) -> str:
-    """The README's section, markers excluded."""
-    head = (
-        "| what | range | kind | certified | published | s per certificate | images | command |\n" + "| --- " * 8 + "|"
-    )
-    lines = [head]
-    for row, s in read_summaries(root):
-        shares = " / ".join(decimal(v) for v in s["shares"].values())
-        cost = f"{s['seconds']:.2g} ({'GPU' if s['device'] == 'cuda' else 'CPU'})"
-        command = f"`{row['command']}{' --device cuda' if s['device'] == 'cuda' else ''}`"
-        cells = (f"{row['task']}: `{row['method']}`", ranges(s), s["kind"], f"**{shares}**", row["published"], cost)
-        lines.append(f"| {' | '.join((*cells, str(s['count']), command))} |")
-    sources = tomllib.loads((root / "results" / "rows.toml").read_text(encoding="utf-8"))["sources"]
-    plots = sorted({row["plot"] for row, _ in read_summaries(root)})
-    shown = ", ".join(f"[{p}](docs/accuracy-{p}.png)" for p in plots)
-    if not plots:
-        lines = ["No row has been measured yet."]
-    notes = "Published figures: " + "; ".join(f"{k}: {v}" for k, v in sources.items()) + "."
-    return "\n".join([*lines, "", notes, *(["Certified accuracy against the range: " + shown + "."] if shown else [])])
+def short_table(root: Path) -> str:
+    """The README's: the rows with a headline, at their largest range, and one plot."""
+    lines = ["| | range | certified accuracy (95 %) | kind | published |", "| --- " * 5 + "|"]
+    chosen = [m for m in read_measured(root) if "headline" in m.row]
+    for m in chosen:
+        range_, certified = list(m.shares().items())[-1]
+        published = m.row["published"].get(list(m.summary["certified"])[-1], "none")
+        what = f"{m.row['headline']}: `{m.row['method']}`"
+        lines.append(f"| {what} | {range_} | **{certified}** | {m.summary['kind']} | {published} |")
+    if not chosen:
+        return "No row has been measured yet."
+    plot = chosen[min(1, len(chosen) - 1)].row["plot"]
+    return "\n".join([*lines, "", f"![Certified accuracy against the range: {plot}](docs/img/accuracy-{plot}.svg)"])
 
 
-def replaced(readme: str, text: str) -> str:
-    """The README with the text between the markers."""
+def full_table(root: Path) -> str:
+    """That of docs/benchmarks.md: every row with its cost, date and command, and the sources of published figures."""
+    head = "what | certified accuracy (95 %) | kind | published | pictures | s per certificate | measured | command"
+    lines = [f"| {head} |", "| --- " * (1 + head.count("|")) + "|"]
+    measured = read_measured(root)
+    for m in measured:
+        certified = "<br>".join(f"{range_}: **{text}**" for range_, text in m.shares().items())
+        published = "<br>".join(f"{m.range(at)}: {text}" for at, text in m.row["published"].items()) or "none"
+        cost = f"{m.summary['seconds']:.2g} ({'GPU' if m.on_gpu else 'CPU'})"
+        task, command = f"{m.row['task']}: `{m.row['method']}`", f"`{m.row['command']}`"
+        cells = (task, certified, m.summary["kind"], published, str(m.count), cost, str(m.row["measured"]), command)
+        lines.append(f"| {' | '.join(cells)} |")
+    if not measured:
+        return "No row has been measured yet."
+    sources = "; ".join(f"{name}: {source}" for name, source in rows_of(root)["sources"].items())
+    plots = sorted({m.row["plot"] for m in measured})
+    shown = [f"![Certified accuracy against the range: {p}](img/accuracy-{p}.svg)" for p in plots]
+    return "\n".join([*lines, "", f"Published figures: {sources}.", "", *shown])
+
+
+def replaced(page: str, text: str) -> str:
+    """The page with the text between the markers."""
     pattern = re.compile(re.escape(MARKERS[0]) + ".*?" + re.escape(MARKERS[1]), re.S)
-    if len(pattern.findall(readme)) != 1:
-        raise ValueError(f"README.md needs the markers {' and '.join(MARKERS)} once")
-    return pattern.sub(lambda _: f"{MARKERS[0]}\n{text}\n{MARKERS[1]}", readme)
+    if len(pattern.findall(page)) != 1:
+        raise ValueError(f"the page needs the markers {' and '.join(MARKERS)} once")
+    return pattern.sub(lambda _: f"{MARKERS[0]}\n{text}\n{MARKERS[1]}", page)
 
 
 def plot(root: Path) -> None:
-    """docs/accuracy-PLOT.png: one curve per row."""
-    groups: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
-    for row, s in read_summaries(root):
-        groups.setdefault(row["plot"], []).append((row, s))
+    """docs/img/accuracy-PLOT.svg: one curve per row, in the band of its interval."""
+    groups: dict[str, list[Measured]] = {}
+    for m in read_measured(root):
+        groups.setdefault(m.row["plot"], []).append(m)
+    folder = root / "docs" / "img"
+    folder.mkdir(parents=True, exist_ok=True)
     for name, members in groups.items():
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-        axes = figure.add_subplot()
-        for row, s in members:
-            at = [
-                get(s["transform"]).surface(get(s["transform"]).internal(s["top"]) * i / STEPS)
-                for i in range(STEPS + 1)
-            ]
-            axes.step(at, s["curve"], where="post", label=f"{row['task']}: {row['method']} ({s['kind']})", lw=1.8)
-        axes.set(
-            ylim=(0, 1.02), xlabel=f"every {get(s['transform']).noun} up to … {s['unit']}", ylabel="certified accuracy"
-        )
-        axes.set_xlim(left=0)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=6, loc="lower left")
-        figure.savefig(root / "docs" / f"accuracy-{name}.png", dpi=150, metadata={"Software": None})
+        with rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+            _drawn(members).savefig(folder / f"accuracy-{name}.svg", metadata={"Date": None, "Creator": None})
+
+
+def _drawn(members: list[Measured]) -> Figure:
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for m in members:
+        t, top, curve = m.transform, m.summary["top"], m.summary["curve"]
+        at = [t.surface(t.internal(top) * i / STEPS) for i in range(STEPS + 1)]
+        label = f"{m.row['task']}: {m.row['method']} ({m.summary['kind']})"
+        low, high = zip(*(report.share_interval(k, m.count) for k in curve), strict=True)
+        (line,) = axes.step(at, [k / m.count for k in curve], where="pre", label=label, lw=1.8)
+        axes.fill_between(at, low, high, step="pre", color=line.get_color(), alpha=0.12, lw=0)
+    t = members[0].transform
+    axes.set(ylim=(0, 1.02), xlabel=f"every {t.noun} up to … {t.unit}", ylabel="certified accuracy")
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=6, loc="lower left")
+    return figure
 
 
 def write_manifest(root: Path) -> None:
-    """assets/models.json: the embedded model and every recipe with weights, with the figures of their rows."""
+    """assets/models.json: the embedded models and every recipe with weights, with the figures of their rows."""
     figures: dict[str, dict[str, str]] = {}
-    for row, s in read_summaries(root):
-        shares = " / ".join(decimal(v) for v in s["shares"].values())
-        figures.setdefault(row["model"], {})[f"{row['method']}, {ranges(s)}, {s['kind']}"] = shares
+    for m in read_measured(root):
+        for range_, text in m.shares().items():
+            figures.setdefault(m.row["model"], {})[f"{m.row['method']}, {range_}, {m.summary['kind']}"] = text
     assets, listings = root / "warpcert" / "assets", []
     weights = {p.parent.name: p for p in root.glob("recipes/*/model.safetensors")}
     weights |= {p.stem: p for p in assets.glob("*.safetensors")}
     for name, path in sorted(weights.items()):
-        _, _, extra = load_weights(path)
-        t, data = get(extra["defence"]["transform"]), extra["dataset"].removesuffix(".npz")
-        task = f"{data}, {t.noun} within {t.span(t.box(*extra['gamma']))}" if any(extra["gamma"]) else f"{data}, plain"
-        listings.append(listing_of(path, name, task, LICENCE, figures.get(name, {})))
+        _, _, about = storage.read(path)
+        data, threat = str(about.notes["dataset"]).removesuffix(".npz"), about.threat
+        task = f"{threat.transform.noun} within {threat.transform.span(threat.box)}" if threat else "plain"
+        listings.append(listing_of(path, name, f"{data}, {task}", LICENCE, figures.get(name, {})))
     (assets / MANIFEST).write_text(json.dumps(listings, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def regenerate(root: Path) -> None:
-    for row in tomllib.loads((root / "results" / "rows.toml").read_text(encoding="utf-8"))["row"]:
+    for row in rows_of(root)["row"]:
         folder = root / "results" / row["name"]
         if not (folder / PACKED).is_file():
             print(f"{row['name']}: no results yet")
             continue
-        path, asked = folder / "summary.json", [f"{a:g}" for a in row["at"]]
-        old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if old.get("certificates") != digest(folder) or list(old["shares"]) != asked:
-            path.write_text(json.dumps(summarise(folder, row["at"])) + "\n", encoding="utf-8")
-        s = json.loads(path.read_text(encoding="utf-8"))
-        print(f"{row['name']}: {s['shares']} of {s['count']}, {s['seconds']} s each on {s['device']}")
+        if not _fits(_kept(folder), folder, row):
+            text = json.dumps(summarise(folder, row["at"]))
+            (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
+        m = Measured(row, _kept(folder))
+        print(f"{row['name']}: {m.shares()} of {m.count}, {m.summary['seconds']} s each on {m.summary['device']}")
     plot(root)
     write_manifest(root)
-    readme = root / "README.md"
-    readme.write_text(replaced(readme.read_text(encoding="utf-8"), table(root)), encoding="utf-8")
+    for page, text in ((root / "README.md", short_table(root)), (root / "docs" / "benchmarks.md", full_table(root))):
+        page.write_text(replaced(page.read_text(encoding="utf-8"), text), encoding="utf-8")
 
 
 def main(arguments: list[str]) -> int:

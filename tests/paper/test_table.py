@@ -1,4 +1,4 @@
-"""The README's table says what the certificates in the tree say."""
+"""The tables of README and docs say what the certificates in the tree say."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import torch
 import warpcert as wc
 from benchmarks import table
 from warpcert.app.cli import build_parser, main
-from warpcert.app.cli.options import describe, open_case
+from warpcert.classifier import About
 from warpcert.learn import data
-from warpcert.runs.store import PACKED, Store, pack, read_records, verify
+from warpcert.networks.config import ModelConfig
+from warpcert.networks.weights import build, fused
+from warpcert.runs.store import PACKED, Store, pack, read_config, read_records, verify
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,14 +31,12 @@ def sure(z: torch.Tensor) -> torch.Tensor:
 def run(tmp_path: Path) -> Path:
     """A run folder: four pictures, always answered 1, of which three are right."""
     folder = tmp_path / "run"
-    defence = wc.Defence.surface("rotation", 0, noise=0.5)
-    threats = [wc.Threat.of("rotation", 10, quantized=False)] * 4
-    config = {"indices": [0, 4], "device": "cpu", "threat": threats[0].to_dict(), "method": "cover"}
+    net, threat = wc.Smoothed(sure, noise=0.5), wc.Threat.rotation(degrees=10, quantized=False)
+    config = {"indices": [0, 4], "device": "cpu", "threat": threat.to_dict(), "method": "cover"}
     with Store(folder, config) as store:
         for index in (2, 0, 1, 3):
             x = torch.rand(1, 6, 6, generator=torch.Generator().manual_seed(index))
-            c = wc.cover(sure, x, defence, threats[index], wc.Sampling(n=200, seed=index))
-            store.append(index, int(index != 3), c)
+            store.append(index, int(index != 3), net.certify(x, threat, n=200, seed=index))
     return folder
 
 
@@ -45,7 +45,7 @@ def test_packed_runs_are_read_and_checked(run: Path, tmp_path: Path, capsys: pyt
     pack(run, out)
     assert verify(out) == [] == verify(run)
     assert sorted(r["index"] for r in read_records(run)) == [r["index"] for r in read_records(out)]
-    assert main(["check", str(out)]) == 0 and "4 certificates checked" in capsys.readouterr().out
+    assert main(["check", str(out)]) == 0 and "4 certificates" in capsys.readouterr().out
     before = (out / PACKED).read_bytes()
     pack(run, out)
     assert (out / PACKED).read_bytes() == before  # nothing but the certificates decides the bytes
@@ -56,23 +56,51 @@ def test_packed_runs_are_read_and_checked(run: Path, tmp_path: Path, capsys: pyt
         verify(out)
 
 
+PAGE = f"before\n{table.MARKERS[0]}\nold\n{table.MARKERS[1]}\nafter\n"
+ROW = """[sources]
+A = "Somebody"
+[[row]]
+name = "row"
+headline = "H"
+task = "T"
+method = "cover"
+model = "m"
+at = [5, 10]
+published = { 10 = "A .5" }
+plot = "p"
+measured = 2026-11-16
+command = "certify --model m --count 4"
+"""
+
+
 def test_a_table_from_certificates(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "results").mkdir(exist_ok=True)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "warpcert" / "assets").mkdir(parents=True)
-    (tmp_path / "README.md").write_text(f"before\n{table.MARKERS[0]}\nold\n{table.MARKERS[1]}\nafter\n")
-    (tmp_path / "results" / "rows.toml").write_text(
-        '[sources]\nA = "Somebody"\n[[row]]\nname = "row"\ntask = "T"\nmethod = "cover"\nmodel = "m"\nat = [5, 10]\n'
-        'published = "A .5"\nplot = "p"\ncommand = "certify --count 4"\n'
-    )
+    for folder in ("results", "docs", "warpcert/assets", "recipes/m"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    pages = [tmp_path / "README.md", tmp_path / "docs" / "benchmarks.md"]
+    for page in pages:
+        page.write_text(PAGE)
+    (tmp_path / "results" / "rows.toml").write_text(ROW)
+    network = fused(build(ModelConfig((1, 6, 6), 2, width=4, blocks=(1,))))
+    about = About("m", ("a", "b"), wc.Threat.rotation(10), notes={"dataset": "dots.npz"})
+    wc.Smoothed(network, noise=0.5, about=about).save(tmp_path / "recipes" / "m" / "model.safetensors")
     pack(run, tmp_path / "results" / "row")
     with pytest.raises(ValueError, match="out of date"):
-        table.table(tmp_path)
+        table.short_table(tmp_path)
     table.regenerate(tmp_path)
-    readme = (tmp_path / "README.md").read_text()
-    assert "| T: `cover` | ±5° / ±10° | with confidence | **.750 / .750** | A .5 |" in readme
-    assert readme.startswith("before\n") and readme.endswith("after\n") and "old" not in readme
-    assert (tmp_path / "docs" / "accuracy-p.png").stat().st_size > 1000
+    short, full = (page.read_text() for page in pages)
+    share = ".750 (.194–.994)"  # by Clopper and Pearson, rounded outwards
+    assert f"| H: `cover` | ±10° | **{share}** | with confidence | A .5 |" in short and "Somebody" not in short
+    assert f"| T: `cover` | ±5°: **{share}**<br>±10°: **{share}** | with confidence | ±10°: A .5 | 4 |" in full
+    assert "| 2026-11-16 | `certify --model m --count 4` |" in full and "A: Somebody." in full
+    assert all(p.startswith("before\n") and p.endswith("after\n") and "old" not in p for p in (short, full))
+    plot = tmp_path / "docs" / "img" / "accuracy-p.svg"
+    drawn = plot.read_bytes()
+    assert b"<svg" in drawn and b"certified accuracy" in drawn and "docs/img/accuracy-p.svg" in short
+    (listed,) = json.loads((tmp_path / "warpcert" / "assets" / "models.json").read_text())
+    assert listed["task"] == "dots, rotation within ±10°"
+    assert listed["figures"] == {"cover, ±5°, with confidence": share, "cover, ±10°, with confidence": share}
+    table.regenerate(tmp_path)
+    assert plot.read_bytes() == drawn, "the same certificates, the same bytes"
     path = tmp_path / "results" / "row" / PACKED
     pack_again = [json.loads(json.dumps(r)) for r in read_records(run)]
     pack_again[0]["certificate"]["label"] = 0
@@ -85,38 +113,44 @@ def test_a_table_from_certificates(run: Path, tmp_path: Path) -> None:
         table.regenerate(tmp_path)
 
 
-def test_shuffled_is_one_fixed_order() -> None:
+def test_shuffled_is_one_fixed_order(tmp_path: Path) -> None:
     """The order that mnist500 was drawn by: the first of the shuffled test set are not the first of the file."""
-    args = build_parser().parse_args(["certify", "--shuffled", "--count", "3"])
-    case = open_case(args)
     plain = data.load("mnist500")
-    order = np.random.default_rng(0).permutation(500)
-    assert torch.equal(case.image(0), plain.image(int(order[0]))) and case.labels[1] == int(plain.labels[order[1]])
-    assert describe(case, wc.Sampling())["order"] == "shuffled"
-    args.shuffled = False
-    assert "order" not in describe(open_case(args), wc.Sampling())
+    moved, order = plain.shuffled(), np.random.default_rng(0).permutation(500)
+    assert torch.equal(moved.image(0), plain.image(int(order[0]))) and moved.labels[1] == plain.labels[order[1]]
+    for flags, expected in ((["--shuffled"], "shuffled"), ([], None)):
+        out = tmp_path / f"run{len(flags)}"
+        assert main(["certify", "--count", "1", "--gamma", "1", "--out", str(out), *flags]) == 0
+        assert read_config(out).get("order") == expected
 
 
-def test_the_readme_shows_the_results_of_the_tree() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert table.replaced(readme, table.table(ROOT)) == readme, "run python -m benchmarks.table"
+def test_the_pages_show_the_results_of_the_tree() -> None:
+    for page, text in (("README.md", table.short_table(ROOT)), ("docs/benchmarks.md", table.full_table(ROOT))):
+        written = (ROOT / page).read_text(encoding="utf-8")
+        assert table.replaced(written, text) == written, "run python -m benchmarks.table"
+
+
+def test_shares_and_their_intervals() -> None:
+    assert table.share(412, 500) == ".824 (.787–.857)"
+    assert table.share(0, 10) == ".000 (.000–.309)" and table.share(10, 10) == "1.000 (.691–1.000)"
 
 
 def test_summaries_follow_from_the_records() -> None:
     """Counted once more, from what each record says of its reach."""
-    for row, summary in table.read_summaries(ROOT):
-        records = list(read_records(ROOT / "results" / row["name"]))
+    for m in table.read_measured(ROOT):
+        records = list(read_records(ROOT / "results" / m.row["name"]))
         whole = sum(
             r["certificate"]["label"] == r["true_label"]
             and r["certificate"]["derived"]["reach"] == r["certificate"]["threat"]["box"]
             for r in records
         )
-        assert len(records) == summary["count"] and summary["curve"][-1] == whole / len(records), row["name"]
+        assert len(records) == m.count and m.summary["curve"][-1] == whole, m.row["name"]
 
 
 def test_the_commands_of_the_rows_parse() -> None:
     rows = tomllib.loads((ROOT / "results" / "rows.toml").read_text(encoding="utf-8"))["row"]
     assert len(rows) > 10 and len({row["name"] for row in rows}) == len(rows)
+    assert sum("headline" in row for row in rows) == 5
     for row in rows:
         args = build_parser().parse_args(row["command"].split())
         assert args.model == row["model"] and (ROOT / "recipes" / row["model"] / "recipe.toml").is_file()
