@@ -82,7 +82,7 @@ def open_model(name: str, shape: tuple[int, ...] | None, device: torch.device) -
         f, content = _READERS[path.suffix](path, device)
         fingerprint, label = hashlib.sha256(content).hexdigest(), path.stem
     network = f if isinstance(f, nn.Module) and not isinstance(f, torch.jit.ScriptModule) else Foreign(f)
-    network.fingerprint = fingerprint  # type: ignore[assignment]
+    network.fingerprint = fingerprint
     facts = Plain(network).facts
     return Opened(network, _probe(f, name, shape, device), facts, About(name=label))
 

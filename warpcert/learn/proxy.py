@@ -55,17 +55,14 @@ def proxy(
     voted = torch.zeros_like(right)
     for start in range(0, len(dataset), group):
         part = dataset.part(start, start + group)
-        items = len(part)
         z = (part.images.to(device).float() / dataset.levels).repeat_interleave(n, 0)
         labels = part.labels.to(device)
         for j, center in enumerate(centers):
-            view = defence.known.view(z, defence.draw_beta(items * n, draw, center))
+            view = defence.known.view(z, defence.draw_beta(len(z), draw, center))
             noisy = view + torch.randn(view.shape, generator=draw, device=device) * defence.sigma_noise
-            votes = f(noisy).argmax(1).reshape(items, n)
-            counts = torch.zeros(items, len(dataset.classes), device=device)
-            counts.scatter_add_(1, votes, torch.ones_like(votes, dtype=counts.dtype))
-            right[j, start : start + items] = counts.gather(1, labels[:, None])[:, 0] / n
-            voted[j, start : start + items] = (counts.argmax(1) == labels).float()
+            counts = _counts(f(noisy).argmax(1).reshape(len(part), n), len(dataset.classes))
+            right[j, start : start + len(part)] = counts.gather(1, labels[:, None])[:, 0] / n
+            voted[j, start : start + len(part)] = (counts.argmax(1) == labels).float()
     right, voted = right.cpu(), voted.cpu()
     worst = right.amin(0)
     levels = torch.tensor(QUANTILES)
@@ -83,6 +80,12 @@ def proxy(
         ],
         "worst_reaches": {str(level): round(float((worst >= level).float().mean()), 5) for level in LEVELS},
     }
+
+
+def _counts(votes: torch.Tensor, classes: int) -> torch.Tensor:
+    """Votes [items, n] by class: [items, classes]."""
+    counts = torch.zeros(len(votes), classes, device=votes.device)
+    return counts.scatter_add_(1, votes, torch.ones_like(votes, dtype=counts.dtype))
 
 
 @torch.inference_mode()

@@ -118,6 +118,13 @@ class _Run:
             right += int((guess == part.labels.to(self.device)).sum())
         return right / len(self.held) if len(self.held) else None
 
+    def row(self, lr: float, every: int, seconds: float) -> dict[str, Any]:
+        """What the log says of the last steps, at most `every`; their loss is counted anew."""
+        loss = float(self.loss) / ((self.step - 1) % every + 1)
+        self.loss.zero_()
+        where = {"step": self.step, "of": self.steps, "epoch": round(self.step / self.per_epoch, 3)}
+        return where | {"loss": loss, "lr": lr, "accuracy": self.accuracy(), "seconds": seconds}
+
     def modules(self) -> dict[str, torch.nn.Module]:
         return {"model": self.model, "average": self.average}
 
@@ -198,10 +205,7 @@ def train(
             lr = run.lr()
             run.advance()
             if run.step % every == 0 or run.step == run.steps:
-                seconds, count = before + time.monotonic() - began, (run.step - 1) % every + 1
-                row = {"step": run.step, "of": run.steps, "epoch": round(run.step / run.per_epoch, 3)}
-                row |= {"loss": float(run.loss) / count, "lr": lr, "accuracy": run.accuracy(), "seconds": seconds}
-                run.loss.zero_()
+                row = run.row(lr, every, before + time.monotonic() - began)
                 append_log(log, row)
                 if on_step:
                     on_step(row)
