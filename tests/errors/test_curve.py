@@ -10,6 +10,7 @@ from collections.abc import Callable
 import curve_plain
 import pytest
 import torch
+from flows import Ellipse, Shear, Skew, Spiral
 from torch import Tensor
 
 from warpcert.classifier.defence import Defence
@@ -28,6 +29,7 @@ from warpcert.transforms import Flow, Preprocess, Rotation, Scaling, grid, kerne
 from warpcert.transforms.kernels import kernel
 
 torch.set_num_threads(1)
+FLOWS = [Rotation(), Scaling(), Shear(), Spiral(), Ellipse(), Skew()]
 SIZES = ((9, 12), (8, 8), (7, 7))
 
 
@@ -66,7 +68,7 @@ def plane(height: int, width: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", ["bilinear", "bicubic", "bicubic-0.5"])
-@pytest.mark.parametrize("transform", [Rotation(), Scaling()])
+@pytest.mark.parametrize("transform", FLOWS)
 def test_chord_remainder_contains(name: str, transform: Flow) -> None:
     generator = torch.Generator().manual_seed(0)
     share = torch.linspace(0, 1, 65, dtype=torch.float64)
@@ -83,7 +85,7 @@ def test_chord_remainder_contains(name: str, transform: Flow) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.func's own imports
 @pytest.mark.parametrize("name", ["bilinear", "bicubic"])
-@pytest.mark.parametrize("transform", [Rotation(), Scaling()])
+@pytest.mark.parametrize("transform", FLOWS)
 def test_second_derivative_and_jumps_contain(name: str, transform: Flow) -> None:
     generator = torch.Generator().manual_seed(1)
     height, width = SIZES[0]
@@ -213,6 +215,8 @@ def test_steepness_bounds_the_slopes_at_the_source_points(name: str) -> None:
         ("noise", Rotation(), 9.0),
         ("checkerboard", Scaling(), 0.3),
         ("pixel", Rotation(), 9.0),
+        ("noise", Shear(), 1.5),
+        ("checkerboard", Skew(), 0.6),
     ):
         x = pictures(kind, 2, 9, 11)
         y, x_ = plane(9, 11)

@@ -12,21 +12,19 @@ import pytest
 import torch
 from torch import Tensor
 
+import warpcert as wc
 from warpcert.certificates import Kind
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import ABSTAIN, predict
+from warpcert.classifier.voting import ABSTAIN
 from warpcert.errors.base import interpolation_error
-from warpcert.errors.boxes import boxes_bound
+from warpcert.errors.boxes import Boxes
 from warpcert.errors.calibration import Calibration
-from warpcert.errors.curve.bound import curve_bound
+from warpcert.errors.curve.bound import Curve
 from warpcert.errors.float32 import arithmetic_error
-from warpcert.errors.proved import Curve
 from warpcert.errors.sampled import Sampled
 from warpcert.learn import data
 from warpcert.learn.recipe import Recipe
 from warpcert.learn.views import Views
-from warpcert.methods import base_spt, dist_spt_d_online, dist_spt_x, indiv_spt
-from warpcert.methods.run import Sampling
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 from warpcert.transforms.kernels import gather, kernel
@@ -119,11 +117,11 @@ def test_no_attack_beats_the_bound(which: int, kind: str) -> None:
     x = picture(kind, 10)
     beta = defence.draw_beta(4, torch.Generator().manual_seed(6))
     beta[0] = 0
-    result = curve_bound(x, defence, threat, beta, tightness=1.05, time_limit=20)
+    result = Curve(1.05, 20)(x, defence, threat, beta)
     found = attack(x, defence, threat, beta)
     single = attack(x.float(), defence, threat, beta.float(), 60)  # what float32 computes is covered, too
-    assert bool((torch.maximum(found, single) <= result.upper).all()), (found / result.upper).max()
-    assert bool((result.lower <= result.upper).all())
+    assert bool((torch.maximum(found, single) <= result.values).all()), (found / result.values).max()
+    assert bool((result.lower <= result.values).all())
     assert float(result.lower.max()) <= float(found.max()) * 1.05 + 1e-9  # it is the same error that is searched
     if name != "translation":
         plain = curve_plain.plain_bound(x, defence, threat, beta)
@@ -137,7 +135,7 @@ def test_mitchell_halves_the_error_of_digits() -> None:
     for x in data.load("mnist500").images[:2].double() / 255:
         beta = plain.draw_beta(4, torch.Generator().manual_seed(1))
         sizes = [
-            float(curve_bound(x, defence, threat, beta).upper.max())
+            float(Curve(1.03)(x, defence, threat, beta).values.max())
             for defence in (plain, replace(plain, reference="mitchell"))
         ]
         assert sizes[1] < 0.7 * sizes[0]
@@ -159,22 +157,24 @@ def test_votes_are_counted_at_the_reference() -> None:
     """A dot that hardly turns stays bright; Mitchell's kernel leaves (8/9)² of it. No certificate rests on that: E is
     as large as the difference.
     """
-    defence = Defence.surface("rotation", 0.01, noise=0.001, interpolation="bicubic-0.5", reference="mitchell")
-    threat = Threat.of("rotation", 0.001)
-    sampling, asked = Sampling(n=500, seed=1), []
+    threat, asked = Threat.of("rotation", 0.001), []
 
     def remembering(batch: Tensor) -> Tensor:
         asked.append(sharp(batch).argmax(1))
         return sharp(batch)
 
-    made = dist_spt_x(remembering, dot(), defence, threat, sampling, betas=100)
-    assert bool((torch.cat(asked) == 1).all()) and made.windows[0].k == 500 and made.defence == defence
+    def smooth(network: object) -> wc.Smoothed:
+        return wc.Smoothed(network, noise=0.001, over={"rotation": 0.01}, interpolation="bicubic-0.5")
+
+    settings = {"method": "dist-x", "n": 500, "windows": 1, "seed": 1, "betas": 100}
+    made = smooth(remembering).certify(dot(), threat, reference="mitchell", **settings)
+    assert bool((torch.cat(asked) == 1).all()) and made.windows[0].k == 500
+    assert made.defence == replace(smooth(sharp).defence(threat.transform), reference="mitchell")
     assert made.label == ABSTAIN and made.error.E > 0.2
-    plain = dist_spt_x(sharp, dot(), replace(defence, reference=None), threat, sampling, betas=100)
-    assert plain.label == 0
-    base = base_spt(sharp, dot(), defence, threat, sampling)
+    assert smooth(sharp).certify(dot(), threat, **settings).label == 0
+    base = smooth(sharp).certify(dot(), threat, method="base", n=500, windows=1, seed=1)
     assert base.label == 0 and base.defence.reference is None  # deployed, the dot is bright
-    assert predict(sharp, defence, dot(), generator=torch.Generator().manual_seed(2)).label == 0
+    assert smooth(sharp).predict(dot()) == 0
 
 
 def test_sampled_and_proved_errors_agree() -> None:
@@ -186,26 +186,29 @@ def test_sampled_and_proved_errors_agree() -> None:
 
 
 def test_where_a_reference_does_not_belong(tmp_path: Path) -> None:
-    defence = Defence.surface("rotation", 10, noise=0.1, interpolation="bilinear", reference="mitchell")
+    smooth = wc.Smoothed(sharp, noise=0.1, over={"rotation": 10}, interpolation="bilinear")
     threat = Threat.of("rotation", 5)
+    defence = replace(smooth.defence(threat.transform), reference="mitchell")
     x, beta = dot().double(), torch.zeros(1, 1, dtype=torch.float64)
     with pytest.raises(ValueError, match="γ = 0"):
         Threat.of("rotation", 5, interpolation="mitchell")
     with pytest.raises(ValueError, match="no reference"):
-        boxes_bound(x, defence, threat, beta)
+        Boxes()(x, defence, threat, beta)
     with pytest.raises(ValueError, match="γ = 0"):
-        indiv_spt(sharp, dot(), replace(defence, interpolation="mitchell", reference=None), threat)
+        wc.Smoothed(sharp, noise=0.1, over={"rotation": 10}, interpolation="mitchell").certify(
+            dot(), threat, method="indiv"
+        )
     with pytest.raises(ValueError, match="jumps"):
-        curve_bound(x, replace(defence, reference="nearest"), threat, beta)
+        Curve()(x, replace(defence, reference="nearest"), threat, beta)
     calibration = Calibration(
         defence, threat, (1, 9, 9), "dots", 0.1, 0.05, 0.01, 0.01, 100, 100, 200, 0, Kind.PROVED, "curve", 0
     )
     calibration.write(tmp_path / "c.json")
     assert Calibration.read(tmp_path / "c.json") == calibration
     with pytest.raises(ValueError, match="without a reference"):
-        dist_spt_d_online(sharp, dot(), calibration)
-    with pytest.raises(ValueError, match="reference"):
-        calibration.check_settings(replace(defence, reference=None), threat)
+        smooth.certify(dot(), threat, method="dist-d-online", calibration=calibration)
+    assert calibration.mismatch(defence, threat) == ""
+    assert "reference" in calibration.mismatch(replace(defence, reference=None), threat)
 
 
 def test_the_record() -> None:

@@ -14,6 +14,7 @@ from warpcert.methods.individual import Unseen
 from warpcert.originals.named import named
 from warpcert.originals.protocol import InverseBound
 from warpcert.threat import Threat
+from warpcert.transforms import kernels
 
 __all__ = ["Indiv"]
 
@@ -53,7 +54,10 @@ class Indiv(Sampling):
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if self.two_class:
             return "indiv bounds one class against all others: leave two_class off"
-        return smooths_over(classifier, threat, self.name) or needs_noise(classifier, self.name)
+        if why := smooths_over(classifier, threat, self.name) or needs_noise(classifier, self.name):
+            return why
+        own = kernels.kernel(classifier.defence(threat.transform).interpolation)
+        return "" if own.interpolates else f"{own.name} smooths pictures even at γ = 0: here it can only be a reference"
 
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
