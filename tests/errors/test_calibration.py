@@ -17,7 +17,7 @@ from torch import Tensor
 import warpcert as wc
 from warpcert import certificates
 from warpcert import statistics as stats
-from warpcert.errors.base import SupBound, Suprema, bound_error, guess_and_test
+from warpcert.errors.base import Rule, SupBound, Suprema, bound_error
 from warpcert.errors.calibration import calibrate, estimate, inner_betas
 
 DEFENCE = wc.Defence(wc.Brightness(), (0.1,), 0.2)
@@ -31,8 +31,11 @@ class ByHand(SupBound):
     name: ClassVar[str] = "by hand"
     kind: ClassVar[wc.Kind] = wc.Kind.PROVED
 
-    def __call__(self, x: Tensor, defence: wc.Defence, threat: wc.Threat, beta: Tensor) -> Suprema:
-        return Suprema(beta[:, 0].abs() / defence.sigma_param[0] * float(x.flatten()[0]), len(beta), 0.0)
+    def __call__(
+        self, x: Tensor, defence: wc.Defence, threat: wc.Threat, beta: Tensor, target: float | None = None
+    ) -> Suprema:
+        values = beta[:, 0].abs() / defence.sigma_param[0] * float(x.flatten()[0])
+        return Suprema(values, values, len(beta), 0.0)
 
 
 def brighter(z: Tensor) -> Tensor:
@@ -142,11 +145,11 @@ def test_online_claims_nothing_less_than_all_of_gamma() -> None:
             assert c.reach == THREAT.box and value - 0.05 > 0.5
 
 
-def test_guess_and_test_counts_on_fresh_draws(generator: torch.Generator) -> None:
+def test_a_guessed_error_counts_on_fresh_draws(generator: torch.Generator) -> None:
     x = torch.full((1, 1, 1), 0.5)
-    tested = guess_and_test(ByHand(), x, DEFENCE, THREAT, betas=1000, alpha=0.01, generator=generator)
+    tested = bound_error(ByHand(), x, DEFENCE, THREAT, Rule(1000, 0.01, factor=1.02), generator)
     assert tested.betas == 900 and tested.rho == stats.upper_bound(tested.exceeded, 900, 0.01)
-    ruled = bound_error(ByHand(), x, DEFENCE, THREAT, betas=1000, alpha=0.01, generator=generator)
+    ruled = bound_error(ByHand(), x, DEFENCE, THREAT, Rule(1000, 0.01), generator)
     assert ruled.rho < tested.rho  # the order-statistic rule needs no second sample
 
 
@@ -155,6 +158,6 @@ def test_order_statistic_rule_holds_for_raised_values() -> None:
     wrong, normal = 0, torch.distributions.Normal(0, 1)
     for seed in range(200):
         g = torch.Generator().manual_seed(seed)
-        e = bound_error(ByHand(), torch.ones(1, 1, 1), DEFENCE, THREAT, betas=60, alpha=0.1, generator=g)
+        e = bound_error(ByHand(), torch.ones(1, 1, 1), DEFENCE, THREAT, Rule(60, 0.1), g)
         wrong += 2 * float(1 - normal.cdf(torch.tensor(e.E))) > e.rho
     assert 0 < wrong <= 200 * 0.1 + 3 * (200 * 0.1) ** 0.5
