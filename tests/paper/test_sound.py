@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from warpcert import methods
+from warpcert.classifier import Smoothed
 from warpcert.classifier.defence import Defence
-from warpcert.errors.curve.bound import Curve
+from warpcert.classifier.storage import load
 from warpcert.errors.float32 import loudness_error
+from warpcert.errors.proved import Curve
 from warpcert.learn.views import delayed
-from warpcert.methods.run import Sampling
-from warpcert.networks import resnet as models
+from warpcert.networks.config import ModelConfig
 from warpcert.networks.sound import Mfcc, mel_bands
+from warpcert.networks.weights import build, fused
 from warpcert.originals.sound import VolumeInverse, clipped
 from warpcert.threat import Threat
 
@@ -48,17 +50,17 @@ def test_mel_bands_are_triangles_side_by_side() -> None:
 
 
 def test_a_model_that_hears_is_saved_with_its_front_end(tmp_path: Path) -> None:
-    config = models.ModelConfig((1, 1600), 3, width=4, blocks=(1, 1), front="mfcc")
-    model = models.fused(models.build(config, seed=3))
-    models.save(model, tmp_path / "m.safetensors")
-    loaded, other, _ = models.load_weights(tmp_path / "m.safetensors")
+    config = ModelConfig((1, 1600), 3, width=4, blocks=(1, 1), front="mfcc")
+    net = Smoothed(fused(build(config, seed=3)), 0.006, {"volume": 3})
+    net.save(tmp_path / "m.safetensors")
+    loaded = load(tmp_path / "m.safetensors")
     x = torch.rand(2, 1, 1600) - 0.5
-    assert other == config
-    torch.testing.assert_close(loaded(x), model(x), atol=1e-2, rtol=1e-2)
+    assert loaded.network.config == config and loaded.facts == net.facts
+    torch.testing.assert_close(loaded.logits(x), net.logits(x), atol=1e-2, rtol=1e-2)
     with pytest.raises(ValueError, match="front"):
-        models.ModelConfig((1, 1600), 3, front="other")
+        ModelConfig((1, 1600), 3, front="other")
     with pytest.raises(ValueError, match="MFCC"):
-        models.build(models.ModelConfig((3, 32, 32), 3, front="mfcc"))
+        build(ModelConfig((3, 32, 32), 3, front="mfcc"))
 
 
 def test_delayed_moves_each_sound_by_its_own_time() -> None:
@@ -141,16 +143,14 @@ def test_individual_certificates_of_sounds() -> None:
         loud = z.flatten(1).square().mean(1).sqrt()
         return torch.stack((loud - 0.2, 0.2 - loud), 1)
 
-    threat, sampling = Threat.of("volume", 2), Sampling(n=400, seed=0)
+    threat, net = Threat.of("volume", 2), Smoothed(classifier, 0.006, {"volume": 3})
     gamma = torch.tensor([[0.5 * threat.box.upper[0]]], dtype=torch.float64)
+    method = methods.chosen(net, "indiv", n=400, windows=1, betas=60, inverse=VolumeInverse())
     x = sound(0.02, 3)
     for spike in (False, True):
         if spike:
             x[0, :3] = threat.transform.high
-        attacked = threat.attacked(x, gamma)[0]
-        c = methods.indiv_spt(
-            classifier, attacked, DEFENCE, threat, sampling, inverse=VolumeInverse(), betas=60, model="loudness"
-        )
+        c = methods.certify_with(method, net, threat.attacked(x, gamma)[0], threat, seed=0)
         assert c.abstains == spike and (spike or c.label == 1)
     with pytest.raises(ValueError, match="volume changes"):
         VolumeInverse().survivors(torch.rand(1, 5, 5), Threat.of("rotation", 3))

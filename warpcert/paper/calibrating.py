@@ -6,18 +6,14 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from warpcert.classifier.defence import Defence
 from warpcert.errors.base import SupBound
-from warpcert.errors.calibration import Calibration, calibrate, estimate, inner_betas
+from warpcert.errors.calibration import Calibrating, Calibration, Plan
 from warpcert.learn.data import Dataset
 from warpcert.paper.desk import Desk, Missing
-from warpcert.paper.experiment import Size, Step, measured
-from warpcert.runs.runner import seed_for
-from warpcert.threat import Threat
+from warpcert.paper.journal import Step, measured
+from warpcert.paper.row import Size
 
-__all__ = ["calibrated", "calibration_data"]
+__all__ = ["ALPHA", "calibrated", "calibration_data", "plan"]
 
 ALPHA = 0.001  # of q_E, and per picture
 FACTOR = 1.1  # E is this times the largest error seen
@@ -38,58 +34,26 @@ def calibration_data(desk: Desk, test: Dataset, train: str, size: Size) -> Datas
     return test.part(len(test) - wanted, len(test))
 
 
+def plan(sup: SupBound, size: Size, E: float | None = None) -> Plan:
+    return Plan(bound=sup, rho=size.rho, alpha=ALPHA, alpha_inner=ALPHA, factor=FACTOR, E=E)
+
+
 def calibrated(
-    desk: Desk,
-    folder: Path,
-    config: dict[str, Any],
-    dataset: Dataset,
-    defence: Defence,
-    threat: Threat,
-    size: Size,
-    sup: SupBound,
-    E: float | None = None,
+    desk: Desk, folder: Path, config: dict[str, Any], dataset: Dataset, work: Calibrating, size: Size
 ) -> Generator[Step, None, Calibration]:
-    """E from the first `estimate` pictures of the dataset (unless given), q_E tested on the `test` after them, each
-    with β's of its own; writes calibration.json.
+    """E from the first `estimate` pictures of the dataset, unless the plan states it, and q_E tested on the `test`
+    after them; writes calibration.json.
     """
-    betas = inner_betas(size.rho, ALPHA, 0)
-    sup_config = config | {"bound": sup.name, "defence": defence.to_dict(), "threat": threat.to_dict()}
-
-    def draw(index: int) -> torch.Generator:
-        return torch.Generator(device=desk.device).manual_seed(seed_for(3, index))
-
-    def largest(index: int) -> float:
-        x = [desk.image(dataset, index)]
-        return next(iter(estimate(sup, x, defence, threat, betas=betas, generator=draw(index))))
-
-    first = range(0 if E is not None else min(size.estimate, len(dataset) - 1))
-    if E is None:
-        errors = yield from measured(folder / "estimate", sup_config, first, largest, "choose E")
-        E = FACTOR * max(errors)
-
-    def within(index: int) -> bool:
-        x = [desk.image(dataset, index)]
-        good = calibrate(sup, x, defence, threat, E=E, betas=betas, allowed=0, generator=draw(index))
-        return next(iter(good))
-
+    config = config | {"defence": work.defence.to_dict(), "threat": work.threat.to_dict()}
+    first = range(0 if work.plan.E is not None else min(size.estimate, len(dataset) - 1))
     rest = range(len(first), min(len(first) + size.test, len(dataset)))
-    accepted = yield from measured(folder / "test", sup_config | {"E": E}, rest, within, "test q_E")
-    made = Calibration(
-        defence=defence,
-        threat=threat,
-        shape=dataset.shape,
-        data=dataset.name,
-        E=E,
-        rho=size.rho,
-        alpha=ALPHA,
-        alpha_inner=ALPHA,
-        images=len(accepted),
-        accepted=sum(accepted),
-        betas=betas,
-        allowed=0,
-        kind=sup.kind,
-        bound=sup.name,
-        seed=0,
-    )
+    errors: list[float] = []
+    if first:
+        largest = lambda index: work.largest(desk.image(dataset, index), index)  # noqa: E731
+        errors = yield from measured(folder / "estimate", config, first, largest, "choose E")
+    E = work.chosen(errors)
+    accepts = lambda index: work.accepts(desk.image(dataset, index), index, E)  # noqa: E731
+    accepted = yield from measured(folder / "test", config | {"E": E}, rest, accepts, "test q_E")
+    made = work.concluded(E, accepted, dataset.shape, dataset.name)
     made.write(folder / "calibration.json")
     return made

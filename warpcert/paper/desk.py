@@ -1,4 +1,4 @@
-"""What an experiment finds on its desk: data and models by name, or a sentence that says what is missing."""
+"""What an experiment finds on its desk: data and classifiers by name, or a sentence that says what is missing."""
 
 from __future__ import annotations
 
@@ -10,40 +10,32 @@ from pathlib import Path
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from warpcert.classifier.defence import Defence
-from warpcert.learn import data
-from warpcert.learn.zoo import FOLDER_VARIABLE
-from warpcert.networks import resnet as models
+from warpcert.classifier import Classifier
+from warpcert.learn import data, zoo
 
-__all__ = ["FILES", "Desk", "Missing", "Model"]
+__all__ = ["FILES", "Desk", "Missing"]
 
-FILES = {"gtsrb": "gtsrb32.npz", "speech": "speech10.npz", "imagenet": "imagenet200.zip"}
+FILES = {
+    "gtsrb": "gtsrb32.npz",
+    "speech": "speech10.npz",
+    "imagenet": "imagenet200.zip",
+    "rimagenet": "rimagenet203.zip",
+}
 
 
 class Missing(ValueError):
-    """A row cannot be measured: its data or its model is not there. The text goes on after "needs"."""
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Model:
-    """A trained classifier with the defence that it was trained for."""
-
-    name: str
-    classifier: nn.Module
-    fingerprint: str
-    defence: Defence
+    """A row cannot be measured: its data or its classifier is not there. The text goes on after "needs"."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Desk:
-    """Where an experiment writes, how thorough it is, and where it looks for data and models.
+    """Where an experiment writes, how thorough it is, and where it looks for data and classifiers.
 
-    files  paths of the datasets that have no standard layout, by name (gtsrb, speech, imagenet); one that is not given
-           is looked for in the data folder under its usual file name
+    files  paths of the datasets that have no standard layout, by name (gtsrb, speech, imagenet, rimagenet); one that is
+           not given is looked for in the data folder under its usual file name
     """
 
     out: Path
@@ -71,15 +63,11 @@ class Desk:
             raise Missing(f"the {name} data: give its path with --{name}{where}")
         return path
 
-    def model(self, *names: str) -> Model:
-        """The first of these models that is there: embedded in the package, or recipes/NAME/model.safetensors."""
+    def classifier(self, *names: str) -> Classifier:
+        """The first of these that is there: in the package, or recipes/NAME/model.safetensors."""
         for name in names:
             if (path := weights(name)) is not None:
-                network, _, extra = models.load_weights(path)
-                if "defence" not in extra:
-                    raise ValueError(f"{path} carries no defence: train it with `warpcert train`")
-                defence = Defence.from_dict(extra["defence"])
-                return Model(name, network.to(self.device), models.fingerprint(network), defence)
+                return zoo.load(str(path)).to(self.device)
         wanted = " or ".join(names)
         raise Missing(f"the model {wanted}: train it with `warpcert train recipes/{names[0]}/recipe.toml`")
 
@@ -88,10 +76,10 @@ class Desk:
 
 
 def weights(name: str) -> Path | None:
-    """The weight file of that name, if there is one: in the package, in the zoo's folder (or ./recipes), or in recipes
+    """The weights file of that name, if there is one: in the package, in the zoo's folder (or ./recipes), or in recipes
     beside the package.
     """
-    zoo = Path(os.environ.get(FOLDER_VARIABLE) or "recipes")
+    folder = Path(os.environ.get(zoo.FOLDER_VARIABLE) or "recipes")
     with resources.as_file(resources.files("warpcert")) as package:
-        places = (folder / name / "model.safetensors" for folder in (zoo, package.parent / "recipes"))
+        places = (place / name / "model.safetensors" for place in (folder, package.parent / "recipes"))
         return next((p for p in (package / "assets" / f"{name}.safetensors", *places) if p.is_file()), None)

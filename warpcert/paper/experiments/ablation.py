@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -12,10 +13,13 @@ import torch
 from warpcert.classifier.defence import Defence
 from warpcert.errors.sampled import Sampled
 from warpcert.paper.desk import Desk
-from warpcert.paper.error import PAPER_P
-from warpcert.paper.experiment import Experiment, Row, Size, Work, measured
-from warpcert.paper.individual import Individual
-from warpcert.runs.runner import seed_for
+from warpcert.paper.experiment import Experiment
+from warpcert.paper.experiments.individual import ROTATION
+from warpcert.paper.journal import Step, measured
+from warpcert.paper.photographs import IMAGENET
+from warpcert.paper.row import Measured, Row, Size, Work
+from warpcert.paper.sampling import PAPER_P, Sampling
+from warpcert.runs.job import seed_for
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
@@ -24,7 +28,7 @@ __all__ = ["ABLATION"]
 
 @final
 @dataclass(frozen=True)
-class Observed(Row):
+class Observed(Measured):
     """The largest error over images, β and γ: a lower bound of every E."""
 
     name: str
@@ -37,11 +41,19 @@ class Observed(Row):
     quick: Size = Size(40, betas=10, gammas=33)
 
     def work(self, desk: Desk, folder: Path) -> Work:
-        dataset, size = desk.dataset(self.data), self.size(desk)
+        size = self.size(desk)
+        if self.data == IMAGENET:
+            sampling = Sampling(self.name, preprocess=self.preprocess, gamma=self.gamma, sigma=self.sigma)
+            values = yield from sampling.run(desk, folder.parent, size)
+        else:
+            values = yield from self._errors(desk, folder, size)
+        return {"images": len(values), "largest error": max(values), "mean error": fmean(values)}
+
+    def _errors(self, desk: Desk, folder: Path, size: Size) -> Generator[Step, None, list[float]]:
+        dataset, threat = desk.dataset(self.data), Threat.of("rotation", self.gamma)
         defence = Defence.surface(
             "rotation", self.sigma, noise=0.25, interpolation="bilinear", preprocess=self.preprocess
         )
-        threat = Threat.of("rotation", self.gamma)
 
         def one(index: int) -> float:
             draw = torch.Generator().manual_seed(seed_for(0, index))
@@ -49,24 +61,25 @@ class Observed(Row):
             return float(Sampled(gammas=size.gammas)(desk.image(dataset, index), defence, threat, beta).values.max())
 
         keys = range(min(size.images, len(dataset)))
-        values = yield from measured(folder, self.config(desk, data=dataset.name), keys, one)
-        return {"images": len(values), "largest error": max(values), "mean error": fmean(values)}
+        return (yield from measured(folder, self.config(desk, data=dataset.name), keys, one))
 
 
-def _observed(data: str, title: str) -> tuple[Row, ...]:
+def _observed(data: str, title: str, full: Size = Observed.full, quick: Size = Observed.quick) -> tuple[Row, ...]:
     p, key = PAPER_P[data], data.removesuffix("500")
     variants = (
-        ("none", "neither", Preprocess()),
-        ("vignette", "vignette alone", Preprocess(p.vignette, p.margin)),
-        ("blur", "blur alone", Preprocess("none", 0, p.blur_sigma, p.blur_size)),
         ("both", "vignette and blur", p),
+        ("blur", "blur alone (−V)", Preprocess("none", 0, p.blur_sigma, p.blur_size)),
+        ("vignette", "vignette alone (−G)", Preprocess(p.vignette, p.margin)),
+        ("none", "neither (−V −G)", Preprocess()),
     )
-    return tuple(Observed(f"{key}-{name}", f"{title}, {words}", data, variant) for name, words, variant in variants)
+    return tuple(
+        Observed(f"{key}-{name}", f"{title}, {words}", data, variant, full=full, quick=quick)
+        for name, words, variant in variants
+    )
 
 
-BLURRED = Individual("indiv-with-blur", "MNIST, IndivSPT ±10°, vignette and blur", "mnist500", "mnist",
-                     ("mnist-rotation-individual", "mnist-rotation"), "rotation", 10,
-                     quick=Size(4, n=6000, betas=100))  # fmt: skip
+BLURRED = replace(ROTATION, name="indiv-with-blur", case="MNIST, IndivSPT ±10°, vignette and blur",
+                  quick=Size(4, n=6000, betas=100))  # fmt: skip
 
 ABLATION = Experiment(
     name="ablation",
@@ -78,6 +91,7 @@ ABLATION = Experiment(
     rows=(
         *_observed("mnist500", "MNIST"),
         *_observed("cifar10", "CIFAR-10"),
+        *_observed(IMAGENET, "ImageNet, short side 512", Size(100, betas=20, gammas=10), Size(1, betas=2, gammas=3)),
         BLURRED,
         replace(BLURRED, name="indiv-without-blur", case="MNIST, IndivSPT ±10°, no blur",
                 preprocess=Preprocess("circle", 1)),

@@ -1,0 +1,57 @@
+"""What the tables call published is what the paper says: compared with published.toml, typed in apart from the code."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warpcert.paper.experiments import EXPERIMENTS
+from warpcert.paper.published import PUBLISHED
+from warpcert.paper.reasons import REASONS
+from warpcert.paper.row import Unmeasured
+from warpcert.report.table import difference
+
+TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
+COLUMNS = {(e.name, r.name): e.columns for e in EXPERIMENTS.values() for r in e.rows}
+
+
+def test_every_number_is_the_papers_and_none_is_missing() -> None:
+    typed = {
+        (name, row): {c: v for c, v in zip(table["columns"], values, strict=True) if v != ""}
+        for name, table in TABLES.items()
+        for row, values in table["rows"].items()
+    }
+    assert {key: dict(printed.numbers) for key, printed in PUBLISHED.items()} == typed
+    assert sum(map(len, typed.values())) > 300
+
+
+def test_every_setting_is_the_papers() -> None:
+    typed = {(name, row): s for name, table in TABLES.items() for row, s in table.get("settings", {}).items()}
+    assert {key: dict(printed.settings) for key, printed in PUBLISHED.items() if printed.settings} == typed
+
+
+def test_published_numbers_stand_beside_ours() -> None:
+    """Each has a row and a column of its own, its place in the paper, and a reason why ours is another."""
+    for key, printed in PUBLISHED.items():
+        assert set(printed.numbers) <= set(COLUMNS[key]), key
+        assert printed.where and REASONS[key].endswith("."), key
+        cited = printed.cited(next(iter(printed.numbers)))
+        assert cited is not None and cited.source.startswith("paper, ") and printed.cited("no such column") is None
+    assert set(REASONS) <= set(COLUMNS)
+
+
+def test_only_what_is_quoted_from_others_is_left_unmeasured() -> None:
+    left = {(e.name, r.name) for e in EXPERIMENTS.values() for r in e.rows if isinstance(r, Unmeasured)}
+    assert left == {("verified", "imagenet-quoted")}
+
+
+@pytest.mark.parametrize(
+    ("ours", "published", "expected"),
+    [(0.9, 0.85, 0.05), ("1.4 #", 1.2, 0.2), (None, 0.5, None), ("3 of 6", 0.5, None), (3, "≈ 40", None)],
+)
+def test_the_difference_is_ours_less_theirs(ours: Any, published: Any, expected: float | None) -> None:
+    found = difference(ours, published)
+    assert found == (None if expected is None else pytest.approx(expected))

@@ -1,0 +1,76 @@
+"""Runs of certificates within an experiment: the same jobs and run folders as those of `warpcert certify`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from warpcert import certificates
+from warpcert.certificates import Certificate
+from warpcert.classifier import Classifier
+from warpcert.learn.data import Dataset
+from warpcert.methods import Method
+from warpcert.paper.journal import Step
+from warpcert.runs import album
+from warpcert.runs.job import AttackPlan, Held, Job
+from warpcert.runs.store import Store
+from warpcert.threat import Threat
+
+__all__ = ["Certified", "Certifying"]
+
+SEED = 0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Certified:
+    """One item: its true label, its certificate and, of attacked items, what the classifier answers to them."""
+
+    label: int
+    certificate: Certificate
+    answer: int | None = None
+
+    @property
+    def correct(self) -> bool:
+        """Certified for the true label, on all that the certificate's range holds."""
+        return self.certificate.label == self.label and self.certificate.reach is not None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Certifying:
+    """The first `count` items of a dataset against one threat by one method. A method that is shown attacked items gets
+    the worst of 100 random ones for f∘P, as in the paper.
+    """
+
+    classifier: Classifier
+    threat: Threat
+    method: Method
+    dataset: Dataset
+    count: int
+
+    def run(
+        self, folder: Path, config: dict[str, Any], what: str = "certify"
+    ) -> Generator[Step, None, list[Certified]]:
+        """Certifies what the run folder lacks; returns all by index."""
+        indices = range(min(self.count, len(self.dataset)))
+        attack = AttackPlan() if self.method.attacked else None
+        job = Job(Held(self.classifier), self.threat, self.method, str(self.classifier.device), attack)
+        described = job.describe(self.classifier, data=self.dataset.name, indices=indices, seed=SEED)
+        certify = job.certifier(self.classifier)
+        with Store(folder, described | config) as store:
+            for place, index in enumerate(indices):
+                if index not in store.done:
+                    label = int(self.dataset.labels[index])
+                    made, more = certify(job.task(index, self.dataset.image(index), label, SEED))
+                    store.append(index, label, made, **more)
+                yield what, place + 1, len(indices)
+            records = sorted((r for r in store.records if r["index"] in indices), key=lambda r: int(r["index"]))
+        album.keep(folder, self.dataset, list(indices))
+        return [_read(record) for record in records]
+
+
+def _read(record: dict[str, Any]) -> Certified:
+    return Certified(record["true_label"], certificates.read(record["certificate"]), record.get("answer"))
