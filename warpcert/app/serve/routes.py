@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -250,7 +251,7 @@ def _describe(server: Server) -> dict[str, Any]:
     kept = c.about.notes.get("calibration")
     return {
         "name": c.name,
-        "source": s.source,
+        "deploy": f"wc.Run({s.source!r}).classifier()" if Path(s.source).is_dir() else f"wc.load({s.source!r})",
         "fingerprint": c.fingerprint,
         "facts": c.facts,
         "version": __version__,
