@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from warpcert.classifier.defence import Defence
-from warpcert.errors.curve.bound import curve_bound
+from warpcert.errors.curve.bound import Curve
 from warpcert.learn import data
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
@@ -51,13 +51,13 @@ def main() -> None:
     defence = Defence.surface("rotation", 30, noise=0.15, interpolation=options.interpolation, preprocess=vignette)
     threat = Threat.of("rotation", options.gamma)
     images = data.load(options.data).images[: options.images].to(device, torch.float64) / 255
-    curve_bound(images[0], defence, threat, defence.draw_beta(4, torch.Generator().manual_seed(0)))
+    Curve()(images[0], defence, threat, defence.draw_beta(4, torch.Generator().manual_seed(0)))
     print(f"{options.data} ±{options.gamma:g}°, defender {options.interpolation}, {device}")
     for betas in options.betas:
         for number, x in enumerate(images):
             beta = defence.draw_beta(betas, torch.Generator().manual_seed(number))
-            result = curve_bound(x, defence, threat, beta, tightness=options.tightness)
-            upper, lower = float(result.upper.max()), float(result.lower.max())
+            result = Curve(options.tightness)(x, defence, threat, beta)
+            upper, lower = float(result.values.max()), float(result.lower.max())
             found = max(lower, sampled(x, defence, threat, beta, options.samples)) if options.samples else lower
             print(
                 f"  {betas} β: bound {upper:.4f}, found {found:.4f}, ratio {upper / found:.4f}, "

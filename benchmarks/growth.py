@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from warpcert.classifier.defence import Defence
-from warpcert.errors.boxes import boxes_bound
-from warpcert.errors.curve.bound import curve_bound
+from warpcert.errors.boxes import Boxes
+from warpcert.errors.curve.bound import Curve
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
@@ -36,11 +36,11 @@ def measure(side: int, gamma: float, betas: int, device: torch.device, limit: fl
     threat, x = Threat.of("rotation", gamma), picture(side, device)
     beta = defence.draw_beta(betas, torch.Generator().manual_seed(0)).to(device)
     start = time.perf_counter()
-    r = curve_bound(x, defence, threat, beta, tightness=1.05, time_limit=limit)
+    r = Curve(1.05, limit)(x, defence, threat, beta)
     if device.type == "cuda":
         torch.cuda.synchronize()
     seconds = time.perf_counter() - start
-    ratio = float(r.upper.max() / r.lower.max())
+    ratio = float(r.values.max() / r.lower.max())
     return {"side": side, "gamma": gamma, "betas": betas, "seconds": round(seconds, 3), "cells": r.cells,
             "upper / found": round(ratio, 4), "converged": r.converged}  # fmt: skip
 
@@ -52,14 +52,14 @@ def against_boxes(device: torch.device, limit: float) -> dict[str, float]:
     )
     threat, x = Threat.of("rotation", 10), picture(28, device)[:1]
     beta = defence.draw_beta(3, torch.Generator().manual_seed(0)).to(device)
-    curve = curve_bound(x, defence, threat, beta, tightness=1.05)
-    boxes = boxes_bound(x, defence, threat, beta, tightness=1.05, time_limit=limit)
+    curve = Curve(1.05)(x, defence, threat, beta)
+    boxes = Boxes(1.05, limit)(x, defence, threat, beta)
     return {
-        "curve: upper / found": round(float(curve.upper.max() / curve.lower.max()), 4),
+        "curve: upper / found": round(float(curve.values.max() / curve.lower.max()), 4),
         "curve: cells": curve.cells,
         "curve: seconds": round(curve.seconds, 3),
-        "boxes: upper / found": round(float(boxes.upper.max() / curve.lower.max()), 4),
-        "boxes: cells": boxes.boxes,
+        "boxes: upper / found": round(float(boxes.values.max() / curve.lower.max()), 4),
+        "boxes: cells": boxes.cells,
         "boxes: seconds": round(boxes.seconds, 3),
     }
 
