@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from test_crossings import OWN, Shear
 from torch import Tensor
 
-import warpcert as wc
-from warpcert import certificates
-from warpcert.classifier.defence import Defence
-from warpcert.exhaustive import verify as exact
+from warpcert import certificates, methods
+from warpcert.certificates import Exhausted
+from warpcert.classifier import Levels, Plain
+from warpcert.exhaustive import verify as walk
 from warpcert.exhaustive.crossings import find_crossings, levels
 from warpcert.exhaustive.enumeration import Chunks, Plan, images, plan
-from warpcert.exhaustive.verify import Verdict, verify
+from warpcert.exhaustive.judge import Judge
+from warpcert.exhaustive.verify import Terms, Verdict, verify
 from warpcert.runs.summary import Row, accuracy_curve, summarise
 from warpcert.threat import Threat
-from warpcert.transforms import Box
+from warpcert.transforms import TRANSFORMS, Box
 
 THREATS = {
     "rotation": ("rotation", -50, 35),
@@ -27,6 +30,15 @@ THREATS = {
     "brightness": ("brightness", 0.3),
     "contrast": ("contrast", -50, 80),
 }
+
+
+def threat_of(key: str) -> Threat:
+    return Threat(OWN[key], Box((-0.9,), (0.8,))) if key in OWN else Threat.of(*THREATS[key])
+
+
+def unprobed(judge: Judge, count: int) -> Tensor:
+    """In place of `Judge.probe`."""
+    return torch.zeros(count - 1, dtype=torch.float64)
 
 
 def noise(seed: int, shape: tuple[int, int, int] = (1, 5, 5)) -> Tensor:
@@ -84,18 +96,18 @@ def check(verdict: Verdict, f: Any, x: Tensor, threat: Threat) -> None:
     assert bool((f(handed_over(x, threat, behind).float() / 255).argmax(1) != 0).any())
 
 
-@pytest.mark.parametrize("key", list(THREATS))
+@pytest.mark.parametrize("key", [*THREATS, "skew", "spiral"])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_range_is_sound_and_cannot_be_wider(key: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, threat = noise(seed), Threat.of(*THREATS[key])
+    x, threat = noise(seed), threat_of(key)
     f = Affine(x, seed)
-    verdict = verify(f, x, threat, batch=100)
+    verdict = verify(f, x, threat, terms=Terms(batch=100))
     check(verdict, f, x, threat)
     assert (verdict.scope == "exact") == (key == "brightness") and verdict.smallest_margin > 1e-4
     assert verdict.images <= verdict.evaluated and verdict.label == 0
-    monkeypatch.setattr(exact._Judge, "probe", lambda *_: None)
-    unprobed = verify(f, x, threat, batch=100)
-    assert unprobed.held == pytest.approx(verdict.held, abs=1e-10) and unprobed.gamma is not None
+    monkeypatch.setattr(Judge, "probe", unprobed)
+    again = verify(f, x, threat, terms=Terms(batch=100))
+    assert again.held == pytest.approx(verdict.held, abs=1e-10) and again.gamma is not None
 
 
 def spines(x: Tensor, threat: Threat, side: int) -> tuple[Tensor, Tensor]:
@@ -107,16 +119,16 @@ def spines(x: Tensor, threat: Threat, side: int) -> tuple[Tensor, Tensor]:
     return image[sure], where[sure, :2].abs()
 
 
-@pytest.mark.parametrize("key", ["rotation", "scaling", "brightness"])
+@pytest.mark.parametrize("key", ["rotation", "scaling", "brightness", "shear"])
 def test_one_wrong_image_ends_the_range_at_its_own_event(key: str, generator: torch.Generator) -> None:
-    x, threat = noise(7), Threat.of(*THREATS[key])
+    x, threat = noise(7), threat_of(key)
     ends = {1: threat.box.upper[0], -1: -threat.box.lower[0]}
     every = {side: spines(x, threat, side) for side in ends}
     for turn in range(6):
         pick = {s: int(torch.randint(3, len(every[s][0]) - 3, (1,), generator=generator)) for s in ends}
         sides = (1,) if turn == 0 else (-1,) if turn == 1 else (1, -1)
         f = Spotter(*(every[s][0][pick[s]] for s in sides))
-        verdicts = [verify(f, x, threat, label=0, batch=batch) for batch in (9, 256, 1 << 14)]
+        verdicts = [verify(f, x, threat, label=0, terms=Terms(batch=batch)) for batch in (9, 256, 1 << 14)]
         assert len({v.held for v in verdicts}) == 1
         starts = {s: float(every[s][1][pick[s]].min()) / ends[s] for s in sides}
         nearest = min(starts, key=lambda s: starts[s])
@@ -127,9 +139,9 @@ def test_one_wrong_image_ends_the_range_at_its_own_event(key: str, generator: to
         assert verdicts[0].evaluated <= verdicts[2].evaluated
 
 
-@pytest.mark.parametrize("key", ["rotation", "scaling", "brightness"])
+@pytest.mark.parametrize("key", ["rotation", "scaling", "brightness", "spiral"])
 def test_a_range_one_event_too_wide_is_noticed(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, threat = noise(3), Threat.of(*THREATS[key])
+    x, threat = noise(3), threat_of(key)
     f = Affine(x, 3)
     honest = verify(f, x, threat).held
     assert honest is not None and errors(f, x, threat, honest, count=100) == 0
@@ -139,14 +151,14 @@ def test_a_range_one_event_too_wide_is_noticed(key: str, monkeypatch: pytest.Mon
         ends = made.onset.new_tensor(made.crossings.gamma[1:])
         return replace(made, onset=torch.cat((made.onset[:1], made.onset[2:], ends)))
 
-    monkeypatch.setattr(exact, "plan", late)
+    monkeypatch.setattr(walk, "plan", late)
     wide = verify(f, x, threat).held
     assert wide is not None and wide > honest and errors(f, x, threat, wide, count=100) > 0
 
 
 def test_overlapping_events_end_the_range_where_the_first_of_them_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sloppy attacker can hand over the combination anywhere where its events overlap."""
-    monkeypatch.setattr(exact._Judge, "probe", lambda *_: None)  # else events are enclosed anew
+    monkeypatch.setattr(Judge, "probe", unprobed)  # else events are enclosed anew
     x, threat, sloppy = noise(5), Threat.of("rotation", 0, 20), 1e-5
     made = plan(find_crossings(x, threat, sloppy))
     image, where = (torch.cat(each) for each in zip(*images(made), strict=True))
@@ -155,7 +167,7 @@ def test_overlapping_events_end_the_range_where_the_first_of_them_begins(monkeyp
     rows = [r for r in (where[:, 0] > where[:, 1]).nonzero()[:, 0].tolist() if image[r].numpy().tobytes() not in spine]
     assert len(rows) > 100
     for row in rows[:: len(rows) // 10]:
-        verdict = verify(Spotter(image[row]), x, threat, label=0, tolerance=sloppy)
+        verdict = verify(Spotter(image[row]), x, threat, label=0, terms=Terms(tolerance=sloppy))
         again = (image == image[row]).flatten(1).all(1)  # other cliques may have it too
         end, common, onset = where[again][0].tolist()
         assert verdict.held is not None and onset - 1e-9 < verdict.held * last < onset
@@ -181,7 +193,7 @@ def test_a_thin_lead_ends_the_range_without_a_counterexample() -> None:
     verdict = verify(thin, x, threat)
     start = float(where[40].min()) / threat.box.upper[0]
     assert verdict.held is not None and start - 1e-9 < verdict.held < start
-    assert verdict.gamma is None and "slack" in verdict.reason and verdict.smallest_margin == 1
+    assert verdict.gamma is None and "lead is too small" in verdict.reason and verdict.smallest_margin == 1
 
 
 def test_crowded_crossings_end_the_range() -> None:
@@ -193,9 +205,9 @@ def test_crowded_crossings_end_the_range() -> None:
     assert verdict.held is not None and verdict.held == pytest.approx(min(at.values()), abs=1e-9)
 
 
-@pytest.mark.parametrize("key", list(THREATS))
+@pytest.mark.parametrize("key", [*THREATS, *OWN])
 def test_mirrored_events_make_the_same_images(key: str) -> None:
-    x, threat = noise(4, (2, 4, 5)), Threat.of(*THREATS[key])
+    x, threat = noise(4, (2, 4, 5)), threat_of(key)
     there = find_crossings(x, threat)
     back = there.mirrored()
     assert back.gamma == (-there.gamma[1], -there.gamma[0]) and torch.equal(back.mirrored().start, there.start)
@@ -254,28 +266,151 @@ def test_nothing_is_held_where_the_picture_itself_fails() -> None:
     for label in (1, 2):
         verdict = verify(Affine(x, 9), x, threat, label=label)
         assert verdict.held is None and not verdict.verified and abs(verdict.gamma or 0.0) < 1e-12
-    certificate = wc.exact(lambda z: torch.zeros(len(z), 2), x.float() / 255, defence("rotation"), threat)
-    assert certificate.abstains and certificate.reach is None and "slack" in str(certificate)
-
-
-def defence(transform: str) -> Defence:
-    return Defence.surface(transform, 0, noise=0.0)
+    certificate = methods.certify(Plain(lambda z: torch.zeros(len(z), 2)), x.float() / 255, threat)
+    assert certificate.abstains and certificate.reach is None and "lead is too small" in str(certificate)
 
 
 def test_certificates_of_a_part_of_the_range() -> None:
     x, threat = noise(0), Threat.of("rotation", 50)
     f = Affine(x, 0)
-    c = wc.exact(f, x.float() / 255, defence("rotation"), threat)
-    assert c.label == 0 and c.reach is not None and c.exhausted is not None and c.counterexample is not None
-    assert c.reach.upper[0] == pytest.approx(c.exhausted.held * threat.box.upper[0], rel=1e-11)
-    assert "possible images; f answers differently at" in str(c) and str(c).startswith("Label 0 of the plain")
-    assert certificates.read(c.to_dict()) == c and errors(f, x, threat, c.exhausted.held, count=3000) == 0
-    for change in ({"exhausted": replace(c.exhausted, held=1.5)}, {"exhausted": replace(c.exhausted, held=1.0)}):
-        with pytest.raises(ValueError, match=r"t·Γ|counterexample"):
-            certificates.read(replace(c, **change).to_dict())
-    sure = wc.exact(lambda z: f(z) + torch.tensor([99.0, *[0] * 7]), x.float() / 255, defence("rotation"), threat)
-    assert sure.reach == threat.box and sure.reason == "" and "images." in str(sure)
+    c = methods.certify(Plain(f), x.float() / 255, threat)
+    assert isinstance(c, Exhausted) and c.found is not None and c.reach is not None and c.counterexample is not None
+    assert c.label == 0 and c.reach.upper[0] == pytest.approx(c.found.held * threat.box.upper[0], rel=1e-11)
+    assert "the classifier answers differently at" in str(c)
+    assert str(c).startswith("Proved: the plain classifier answers 0 under every rotation within")
+    assert certificates.read(c.to_dict()) == c and errors(f, x, threat, c.found.held, count=3000) == 0
+    for held in (1.5, 1.0):
+        with pytest.raises(ValueError):
+            certificates.read(replace(c, found=replace(c.found, held=held)).to_dict())
+    sure = methods.certify(Plain(lambda z: f(z) + torch.tensor([99.0, *[0] * 7])), x.float() / 255, threat)
+    assert sure.reach == threat.box and sure.reason == "" and "every input" in str(sure)
     rows = [Row(0, 0, c), Row(1, 0, sure), Row(2, 1, sure)]
-    shares = dict(summarise(rows).rows)
+    shares = {level.range: level.accuracy for level in summarise(rows).rows}
     assert shares["±0°"] == pytest.approx(2 / 3) and shares["±50°"] == pytest.approx(1 / 3)
     assert accuracy_curve(rows)[1][0] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("key", ["rotation", "brightness", "skew"])
+def test_slices_that_fit_into_memory_prove_the_same(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut into dozens of slices, through events and bundles, the walk ends where it ended, and nothing is left out."""
+    x, threat = noise(5, (1, 4, 4)), threat_of(key)
+    f = Affine(x, 5)
+    whole, cut, made = verify(f, x, threat), list[list[tuple[float, float]]](), walk._slices
+
+    def noted(*given: Any) -> list[tuple[float, float]]:
+        cut.append(made(*given))
+        return cut[-1]
+
+    assert verify(Constant(), x, threat).verified
+    monkeypatch.setattr(walk, "_MEMORY", 1 << 16)
+    monkeypatch.setattr(walk, "_slices", noted)
+    parts = verify(f, x, threat)
+    assert parts.held == pytest.approx(whole.held, abs=1e-11) and parts.label == whole.label
+    monkeypatch.setattr(Judge, "probe", bare(Judge.probe))
+    alone = verify(f, x, threat)
+    assert alone.held == pytest.approx(whole.held, abs=1e-11) and errors(f, x, threat, alone.held or 0.0) == 0
+    seen = Constant()
+    assert verify(seen, x, threat).verified
+    for slices in cut:
+        assert len(slices) > 3 and slices[0][0] == 0
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(slices))
+    assert cut[-1][-1][1] == 1.0 and len(cut[-1]) > 30
+    assert missed(seen, x, threat, 1.0) == 0
+
+
+def bare(probe: Any) -> Any:
+    """The probe without what it found."""
+
+    def without(judge: Judge, count: int) -> Tensor:
+        changed: Tensor = probe(judge, count)
+        judge.limit, judge.gamma, judge.image, judge.reason = math.inf, None, None, ""
+        return changed
+
+    return without
+
+
+class Constant:
+    """Class 0; remembers what it was asked about."""
+
+    def __init__(self) -> None:
+        self.seen = set[bytes]()
+
+    def __call__(self, z: Tensor) -> Tensor:
+        self.seen |= {row.tobytes() for row in (255 * z).round().to(torch.uint8).flatten(1).numpy()}
+        return torch.tensor([1.0, 0.0]).expand(len(z), 2)
+
+
+def missed(f: Constant, x: Tensor, threat: Threat, held: float, count: int = 20_000) -> int:
+    """How many γ ∈ held·Γ lead to an image that f was not asked about."""
+    gamma = threat.box.scaled(held).grid(count)[:, 0]
+    return sum(row.tobytes() not in f.seen for row in handed_over(x, threat, gamma).flatten(1).numpy())
+
+
+@pytest.mark.parametrize("key", ["rotation", "brightness", "shear"])
+def test_a_time_limit_keeps_what_is_proved(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, threat = noise(2), threat_of(key)
+    held, probe = list[float](), Judge.probe
+    monkeypatch.setitem(TRANSFORMS, "shear", Shear())
+    monkeypatch.setattr(Judge, "probe", lambda judge, count: (probe(judge, count), f.seen.clear())[0])
+    for seconds in (8, 20, 40):
+        clock = itertools.count()
+        monkeypatch.setattr(walk.time, "perf_counter", lambda clock=clock: float(next(clock)))
+        f = Constant()
+        verdict = verify(f, x, threat, terms=Terms(batch=64, time_limit=seconds))
+        assert verdict.held is not None and verdict.held < 1 and not verdict.verified
+        assert f"time limit of {seconds} s" in verdict.reason and verdict.gamma is None
+        assert missed(f, x, threat, verdict.held) == 0 < missed(f, x, threat, min(1.0, verdict.held + 0.2))
+        held.append(verdict.held)
+    assert held == sorted(held) and held[0] < held[-1]
+    nothing = methods.certify(Plain(Constant()), x.float() / 255, threat, time_limit=0.5)
+    assert nothing.abstains and "time limit" in str(nothing) and certificates.read(nothing.to_dict()) == nothing
+    with pytest.raises(ValueError, match="time limit"):
+        methods.certify(Plain(Constant()), x.float() / 255, threat, time_limit=0)
+
+
+def test_progress_tells_the_share_that_is_proved() -> None:
+    x, threat, told = noise(1), Threat.of("rotation", 50), list[tuple[int, int]]()
+    verdict = verify(Affine(x, 1), x, threat, terms=Terms(batch=16), progress=lambda *now: told.append(now))
+    assert 0 < (verdict.held or 0) < 1 and told[0] == (0, 1000) and told[-1] == (1000, 1000)
+    assert told == sorted(told) and len({done for done, _ in told}) > 5
+
+
+def never(z: Tensor) -> Tensor:
+    raise AssertionError("asked before it was refused")
+
+
+@pytest.mark.parametrize(
+    ("threat", "words"),
+    [
+        (Threat.of("translation", 1), "one parameter.*translation"),
+        (Threat.of("rotation", 5, interpolation="bicubic"), "bilinear"),
+        (Threat.of("rotation", 5, quantized=False), "do not round"),
+    ],
+)
+def test_refused_before_any_work(threat: Threat, words: str) -> None:
+    x = torch.zeros(3, 224, 224)
+    for ask in (lambda: methods.certify(Plain(never), x, threat), lambda: verify(never, x, threat)):
+        with pytest.raises(ValueError, match=words):
+            ask()
+
+
+def test_float64_pictures_are_not_certified_as_others() -> None:
+    """64.49999999974 levels rounds to 64, its float32 neighbour to 65: the plain answer itself is another one."""
+    x = torch.full((1, 4, 4), 64.49999999974 / 255, dtype=torch.float64)
+    f, threat = Spotter(torch.full((1, 4, 4), 64, dtype=torch.uint8)), Threat.of("rotation", 1)
+    for classifier in (Plain(f), Levels(f, 2)):
+        with pytest.raises(ValueError, match="float32"):
+            methods.certify(classifier, x, threat)
+    other = methods.certify(Plain(f), x.float(), threat)
+    assert other.label == 0 or other.abstains
+    assert verify(f, x, threat).label == 1 and verify(f, x.float(), threat).label == 0
+
+
+def test_a_flow_of_ones_own_is_certified_at_once() -> None:
+    x, threat = noise(6, (1, 8, 8)).float() / 255, Threat(Shear(), Box((-0.05,), (0.1,)))
+    for classifier in (Plain(Affine(noise(6, (1, 8, 8)), 6)), Levels(Affine(noise(6, (1, 8, 8)), 6), 8)):
+        c = methods.certify(classifier, x, threat, method="exact")
+        assert isinstance(c, Exhausted) and c.found is not None and "under every shear within" in str(c)
+        box = threat.box.scaled(c.found.held)
+        handed = threat.attacked(x.double(), box.grid(20_000)).float()
+        assert bool((classifier(handed).argmax(1) == c.label).all())

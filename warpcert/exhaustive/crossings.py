@@ -6,13 +6,15 @@ the events of the pixel, such that for all γ ∈ Γ and all real images z with 
   - one of the levels low … high of its event that contains γ, or
   - if γ lies in none of its events, the settled level of the gap that γ lies in.
 
-Coarse levels. With step w > 1 q is replaced by Q_w of `coarse`: level k holds the 8-bit values wk − w/2 … wk + w/2 − 1,
-so its upper threshold is V = wk + w/2 − ½, which is V' = k + ½ for V' = (V + ½)/w. All below is about V' then: values,
-slopes and margins are those of V divided by w, exactly as w is a power of two; only adding 1/(2w) rounds once more.
-Every threshold of Q_w is one of q, so Q_w(q(z)) = Q_w(z): an attacker who rounds and one who does not are the same.
+Coarse levels. With step w > 1 q is replaced by Q_w of `classifier.levels`: level k holds the 8-bit values wk − w/2 … wk
++ w/2 − 1, so its upper threshold is V = wk + w/2 − ½, which is V' = k + ½ for V' = (V + ½)/w. All below is about V'
+then: values, slopes and margins are those of V divided by w, exactly as w is a power of two; only adding 1/(2w) rounds
+once more. Every threshold of Q_w is one of q, so Q_w(q(z)) = Q_w(z): an attacker who rounds and one who does not are
+the same.
 
 Argument. Γ is cut into closed intervals for each pixel; they are halved until each is decided. On [m − h, m + h] the
-source point s(γ) = e^{γJ} p, J² = ±1, stays within h|s'(m)| + h²·sup|s''|/2 of s(m), axis by axis. If this box lies in
+source point s(γ) = e^{γA} p, for whatever matrix A, stays within h|s'(m)| + h²·sup|s''|/2 of s(m), axis by axis, with
+s' = As and s'' = A²s (see `paths`). If this box lies in
 one cell of the grid ("smooth"), V is the bilinear polynomial F of the cell and
 |V''| ≤ M = 2|F_yx| |s_y'| |s_x'| + |F_y| |s_y''| + |F_x| |s_x''|, so V ∈ V(m) ± (h|V'(m)| + h²M/2). Otherwise
 V ∈ V(m) ± hL with L from the steepest of the 3 × 3 cells around s(m). The interval is decided when it is
@@ -23,10 +25,8 @@ V ∈ V(m) ± hL with L from the steepest of the 3 × 3 cells around s(m). The i
              secant, is below h/2, h/8, h/128, …), the two evaluations prove them; where they fail, [a, b] is the event;
   stuck      the range is hardly wider than `margin` (V touches or kinks on a threshold): [a, b] is the event.
 
-Slack. With e = 2⁻⁵³, N = H + W, and sin, cos and exp good to 2 ulp, s has error ≤ 3eN, the place in the cell ≤ 5eN, V
-(gradient ≤ 255 per axis, eight more operations) ≤ 255·12eN; where rounding chose the neighbouring cell, V is off by
-twice as much again. margin = (255/w)·(tolerance + 64eN) holds all of it, and pointwise maps with their three operations
-too. Settled levels are measured inside each gap and checked against the events at its ends.
+Slack. What float64 adds to V and V' is told by the path; margin = (255/w)·tolerance + slack holds all of it. Settled
+levels are measured inside each gap and checked against the events at its ends.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import final
 
 import torch
@@ -42,7 +43,6 @@ from torch import Tensor
 from warpcert.classifier.levels import check_step
 from warpcert.exhaustive.paths import Path, path_of
 from warpcert.threat import Threat
-from warpcert.transforms import Contrast
 
 __all__ = ["Crossings", "find_crossings", "levels", "ragged"]
 
@@ -66,7 +66,7 @@ class Crossings:
     after: Tensor  # int64 [E]: and to the right
     low: Tensor  # int64 [E]: inside, every level from low …
     high: Tensor  # int64 [E]: … to high may occur
-    equation: Tensor  # int64 [E,5]: overlapping events with proportional rows cross at exactly the same γ; 0: not known
+    equation: Tensor  # int64 [E,6]: overlapping events with proportional rows cross at exactly the same γ; 0: not known
 
     def __len__(self) -> int:
         return self.pixel.numel()
@@ -113,10 +113,13 @@ def levels(x: Tensor) -> tuple[Tensor, bool]:
     return value.round() if whole else value, whole
 
 
-def find_crossings(x: Tensor, threat: Threat, tolerance: float = 1e-12, step: int = 1) -> Crossings:
+def find_crossings(
+    x: Tensor, threat: Threat, tolerance: float = 1e-12, step: int = 1, near: tuple[float, float] | None = None
+) -> Crossings:
     """All events of x [C,H,W] for γ ∈ Γ, on x's device; tolerance 1e-12 holds for attackers who compute in float64.
 
-    step    of the levels: 1 for those of an 8-bit attacker, w for those that a classifier behind `Coarse` sees.
+    step    of the levels: 1 for those of an 8-bit attacker, w for those that a classifier behind levels sees
+    near    an interval to look at instead of Γ
 
     Of an 8-bit picture that came as floats the levels are meant; an attacker who starts from those floats is covered
     too: how far they are from the levels (3·10⁻⁸ in float32), grown as T makes it grow, is added to the tolerance.
@@ -126,18 +129,18 @@ def find_crossings(x: Tensor, threat: Threat, tolerance: float = 1e-12, step: in
     if not 0 <= tolerance < 0.1 / 255:
         raise ValueError(f"tolerance must lie in [0, {0.1 / 255:.1e}), a tenth of a level; got {tolerance}")
     value, whole = levels(x)
-    path, first, last = path_of(value, threat, check_step(step)), threat.box.lower[0], threat.box.upper[0]
+    first, last = near or (threat.box.lower[0], threat.box.upper[0])
+    path = path_of(value, threat, check_step(step), (first, last))
     if whole and x.dtype != torch.uint8:
         away = float((x.double() - value / 255).abs().max()) if x.numel() else 0.0
-        tolerance += 1.01 * away * (math.exp(max(0.0, last)) if isinstance(threat.transform, Contrast) else 1.0)
-    unit = 255 / step
-    slack = unit * 64 * 2.0**-53 * sum(x.shape[1:])
+        tolerance += 1.01 * away * path.gain
+    margin = 255 / step * tolerance + path.slack
     found: list[_Events] = []
     for interval in _intervals(path, torch.arange(x.numel(), device=x.device), first, last):
         while interval[0].numel():
-            events, interval = _decide(path, interval, unit * tolerance + slack, slack)
+            events, interval = _decide(path, interval, margin, path.slack)
             found.append(events)
-    events = _merge(tuple(map(torch.cat, zip(*found, strict=True))), 2.0**-48 * max(-first, last))
+    events = _merge(tuple(map(torch.cat, zip(*found, strict=True))), 2.0**-48 * max(abs(first), abs(last)))
     # Equations are about exact values. Who rounds these hands over what they give; unrounded they become floats first.
     return _settle(path, events, x.shape, (first, last), tolerance, whole and threat.quantized)
 
@@ -152,12 +155,13 @@ def ragged(count: Tensor, total: int | None = None) -> tuple[Tensor, Tensor]:
 
 
 def _intervals(path: Path, every: Tensor, first: float, last: float) -> Iterator[_Intervals]:
-    """(pixel, [a, b]): Γ for all pixels, in intervals no wider than the stride, cut at γ = 0 where all of them kink."""
-    left, right = (
+    """(pixel, [a, b]): [first, last] for all pixels in intervals no wider than the stride, cut at 0, where all kink."""
+    ends = (first, 0.0, last) if first <= 0 <= last else (first, last)
+    parts = [
         torch.linspace(a, b, 1 + max(1, math.ceil(1.01 * (b - a) / path.stride)), dtype=torch.float64)
-        for a, b in ((first, 0.0), (0.0, last))
-    )
-    edges = torch.cat((left, right[1:])).to(every.device)
+        for a, b in pairwise(ends)
+    ]
+    edges = torch.cat((parts[0], *(part[1:] for part in parts[1:]))).to(every.device)
     for part in every.chunk(1 + every.numel() * edges.numel() // _AT_ONCE):
         pixel = part.repeat_interleave(edges.numel() - 1)
         yield pixel, edges[:-1].repeat(part.numel()), edges[1:].repeat(part.numel())

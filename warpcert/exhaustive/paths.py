@@ -1,4 +1,4 @@
-"""One pixel of T_γ x as a function of γ: its value, its slope, and how both can bend between."""
+"""One pixel of T_γ x as a function of γ: its value, its slope, and how much both can change nearby."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from torch import Tensor
 from torch.nn.functional import max_pool2d, pad
 
 from warpcert.classifier.levels import highest
+from warpcert.exhaustive.equations import FlowEquation, ToneEquation
 from warpcert.threat import Threat
-from warpcert.transforms import Brightness, Contrast, PointwiseTransform, Rotation, Scaling, SpatialTransform
+from warpcert.transforms import Flow, Tone
+from warpcert.transforms.grid import points
 
-__all__ = ["Moved", "Path", "Recoloured", "path_of"]
+__all__ = ["Moved", "Path", "Recoloured", "path_of", "refusal"]
+
+_EPS = 2.0**-53
+_Pair = tuple[Tensor, Tensor]
 
 
 class Look(NamedTuple):
@@ -29,17 +34,35 @@ class Look(NamedTuple):
 
 @final
 class Moved:
-    """V under rotation and scaling. Pieces are the cells of the grid, by channel; rows −2 and H stand for the rest."""
+    """V under a flow s(γ) = e^{γA} p, for any matrix A. Pieces are the cells of the grid, by channel; rows −2 and H
+    stand for the rest.
 
-    def __init__(self, value: Tensor, transform: SpatialTransform, first: float, step: int) -> None:
-        self.transform, self.turns = transform, isinstance(transform, Rotation)
-        self.step, self.top = step, highest(step)
+    V = F(s) with F bilinear on each piece, so V' = ∇F·As. `Flow.around` bounds |s| on an interval, axis by axis, and
+    with the absolute values of the entries of A and A² that bounds |s'| = |As| ≤ |A||s| and |s''| = |A²s| ≤ |A²||s|.
+
+    Slack. With e = 2⁻⁵³, N = H + W, r = N/2 ≥ |p| and R ≥ |s|, `Flow.rounding` tells that s errs by ρe. The place in
+    the cell takes two more roundings of numbers below R + N: p = (ρ + 2R + 2N)e. F has a gradient of at most 255 per
+    axis and eight operations on numbers below 3·255: 255(2p + 8Ne), where N ≥ 2. Where rounding chose the neighbouring
+    cell, V is off by twice as much again: 255(6ρ + 12R + 20N)e in all. V' errs by no more than that times max(1, ‖A‖R)
+    ≤ 1/stride.
+    """
+
+    gain = 1.0
+
+    def __init__(self, value: Tensor, transform: Flow, ends: tuple[float, float], step: int) -> None:
+        self.transform, self.step, self.top = transform, step, highest(step)
         self.height, self.width = value.shape[1:]
-        radius = math.hypot(self.height, self.width) / 2 * (1.0 if self.turns else math.exp(-min(first, 0.0)))
-        self.stride = 1 / max(1.0, radius)  # widest interval to `look` at: s moves by less than a pixel from its middle
+        size, extent = self.height + self.width, max(map(abs, ends))
+        radius = math.hypot(self.height, self.width) / 2
+        reach = radius * transform.stretch(*ends)
+        self.stride = 1 / max(1.0, transform.speed * reach)  # widest to `look` at: s moves by less than a pixel
+        error = float(transform.rounding(value.new_tensor(radius), extent))
+        self.slack = 255 / step * (8 * error + 16 * reach + 32 * size) * _EPS
+        a = transform.generator
+        self.first = _absolute(a)
+        self.second = _absolute([[sum(a[i][k] * a[k][j] for k in (0, 1)) for j in (0, 1)] for i in (0, 1)])
+        self.y, self.x = (t.repeat(value.shape[0]) for t in points(self.height, self.width, value))
         place = torch.arange(value.numel(), device=value.device)
-        self.y = (place // self.width % self.height).double() - (self.height - 1) / 2
-        self.x = (place % self.width).double() - (self.width - 1) / 2
         self.channel = place // (self.height * self.width) * ((self.height + 3) * (self.width + 3))
         cell = torch.arange(value.shape[0] * (self.height + 3) * (self.width + 3), device=value.device)
         self.row, self.column = cell // (self.width + 3) % (self.height + 3) - 2, cell % (self.width + 3) - 2
@@ -51,88 +74,92 @@ class Moved:
         self.steep_y, self.steep_x = (t.flatten() for t in steep)
         self.near_y, self.near_x = (max_pool2d(t, 3, stride=1, padding=1).flatten() for t in steep)
 
-    def _point(self, pixel: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """s and s' = Js, axis by axis."""
+    def _point(self, pixel: Tensor, gamma: Tensor) -> _Pair:
         s_y, s_x = self.transform.source([gamma], self.y[pixel], self.x[pixel])
-        return (s_y, s_x, s_x, -s_y) if self.turns else (s_y, s_x, -s_y, -s_x)
+        return s_y, s_x
 
-    def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
+    def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> _Pair:
         """V and V' at γ by the formula of the piece."""
-        s_y, s_x, t_y, t_x = self._point(pixel, gamma)
+        s_y, s_x = self._point(pixel, gamma)
         u, w = s_y + (self.height - 1) / 2 - self.row[piece], s_x + (self.width - 1) / 2 - self.column[piece]
-        return _bilinear([t[piece] for t in self.f], u, w, t_y, t_x)
+        return _bilinear([t[piece] for t in self.f], u, w, *self.transform.velocity(s_y, s_x))
 
     def look(self, pixel: Tensor, gamma: Tensor, half: Tensor) -> Look:
-        s_y, s_x, t_y, t_x = self._point(pixel, gamma)
-        if self.turns:
-            reach = half * torch.hypot(s_y, s_x)
-            top_y, top_x = s_y.abs() + reach, s_x.abs() + reach  # bounds of |s|, hence of |s''| = |J²s|, and of |s'|:
-            fast_y, fast_x = top_x, top_y
-        else:
-            fast_y, fast_x = top_y, top_x = s_y.abs() * half.exp(), s_x.abs() * half.exp()
+        s_y, s_x = self._point(pixel, gamma)
+        t_y, t_x = self.transform.velocity(s_y, s_x)
+        near = self.transform.around(s_y, s_x, half)
+        (fast_y, fast_x), (bent_y, bent_x) = _times(self.first, near), _times(self.second, near)
         u, w = s_y + (self.height - 1) / 2, s_x + (self.width - 1) / 2
         row, column = u.floor().clamp_(-2, self.height), w.floor().clamp_(-2, self.width)
         piece = ((row + 2) * (self.width + 3) + (column + 2)).long() + self.channel[pixel]
         u, w = u - row, w - column
         f = [t[piece] for t in self.f]
         value, slope = _bilinear(f, u, w, t_y, t_x)
-        move_y, move_x = half * (t_y.abs() + half / 2 * top_y), half * (t_x.abs() + half / 2 * top_x)
+        move_y, move_x = half * (t_y.abs() + half / 2 * bent_y), half * (t_x.abs() + half / 2 * bent_x)
         smooth = ((u >= move_y) | (row == -2)) & ((u + move_y <= 1) | (row == self.height))
         smooth &= ((w >= move_x) | (column == -2)) & ((w + move_x <= 1) | (column == self.width))
-        bend = 2 * f[3].abs() * fast_y * fast_x + self.steep_y[piece] * top_y + self.steep_x[piece] * top_x
+        bend = 2 * f[3].abs() * fast_y * fast_x + self.steep_y[piece] * bent_y + self.steep_x[piece] * bent_x
         steep = self.near_y[piece] * fast_y + self.near_x[piece] * fast_x
         return Look(piece, value, slope, bend, steep, smooth)
 
     def equation(self, piece: Tensor, pixel: Tensor, level: Tensor, falls: Tensor) -> Tensor:
-        """V' − (level + ½) on the piece, in integers against independent functions of γ; `falls` is the sign of −V'."""
+        """V' − (level + ½) on the piece, in integers (see `equations`); `falls` is the sign of −V'."""
         # With z = 2s the place in the cell is ((z_y + a)/2, (z_x + b)/2), so 8wV' is an integer polynomial in z.
         eight_f = (8 * self.step * self.f[0][piece]).round().long()
         f_y, f_x, f_yx = ((self.step * t[piece]).round().long() for t in self.f[1:])
         a, b = self.height - 1 - 2 * self.row[piece], self.width - 1 - 2 * self.column[piece]
-        y, x = (2 * self.y[pixel]).long(), (2 * self.x[pixel]).long()
         one = eight_f - (8 * level + 4) * self.step + 4 * f_y * a + 4 * f_x * b + 2 * f_yx * a * b
-        z_y, z_x = 4 * f_y + 2 * f_yx * b, 4 * f_x + 2 * f_yx * a
-        linear, square = z_y * y + z_x * x, 2 * f_yx * x * y
-        if self.turns:  # 1, cos γ, cos 2γ, sin γ, sin 2γ
-            return torch.stack((one, linear, square, z_y * x - z_x * y, f_yx * (x * x - y * y)), 1)
-        # 1, t, t² with t = e^{−γ}; a rational root (−linear ± root)/(2·square) by its own linear equation
-        inner = linear * linear - 4 * square * one
-        root = inner.clamp_min(0).double().sqrt().round().long()
-        rational = (square != 0) & (root * root == inner)
-        one, linear = torch.where(rational, linear - falls * root, one), torch.where(rational, 2 * square, linear)
-        return torch.stack((one, linear, square * ~rational, 0 * one, 0 * one), 1)
+        polynomial = one, 4 * f_y + 2 * f_yx * b, 4 * f_x + 2 * f_yx * a, 2 * f_yx
+        point = (2 * self.y[pixel]).long(), (2 * self.x[pixel]).long()
+        return FlowEquation(self.transform.generator).rows(polynomial, point, falls)
 
 
-def _bilinear(f: list[Tensor], u: Tensor, w: Tensor, t_y: Tensor, t_x: Tensor) -> tuple[Tensor, Tensor]:
+def _absolute(matrix: object) -> Tensor:
+    return torch.tensor(matrix, dtype=torch.float64).abs()
+
+
+def _times(matrix: Tensor, v: _Pair) -> _Pair:
+    (yy, yx), (xy, xx) = matrix.tolist()
+    return yy * v[0] + yx * v[1], xy * v[0] + xx * v[1]
+
+
+def _bilinear(f: list[Tensor], u: Tensor, w: Tensor, t_y: Tensor, t_x: Tensor) -> _Pair:
     along_x = f[2] + f[3] * u
     return f[0] + f[1] * u + along_x * w, (f[1] + f[3] * w) * t_y + along_x * t_x
 
 
 @final
 class Recoloured:
-    """V under brightness, 255(x + γ), and contrast, 255x·e^γ: one piece per pixel. Clamping only removes thresholds."""
+    """V under a tone, 255(v + γ) or 255(c + e^γ(v − c)): one piece per pixel. Clamping only removes thresholds.
+
+    Slack. `Tone.rounding` tells how far float64 is off; dividing by 255, multiplying again, and adding the offset of
+    the levels take a few more operations on numbers below 255·`top`.
+    """
 
     stride = 1.0
 
-    def __init__(self, value: Tensor, transform: PointwiseTransform, step: int) -> None:
-        self.transform, self.value, self.adds = transform, value.flatten(), isinstance(transform, Brightness)
+    def __init__(self, value: Tensor, transform: Tone, ends: tuple[float, float], step: int) -> None:
+        self.transform, self.value = transform, value.flatten()
         self.step, self.top = step, highest(step)
+        self.pivot = None if transform.pivot is None else 255 * transform.pivot
+        self.gain = float(transform.gain(value.new_tensor([[ends[1]]])).clamp_min(1))
+        extent = max(map(abs, ends))
+        error = float(transform.rounding(value.new_tensor(1.0), extent))
+        self.slack = 255 / step * (2 * error + 32 * transform.top(extent)) * _EPS
 
-    def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
+    def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> _Pair:
         value = 255 * self.transform.value(gamma, self.value[piece] / 255)
-        slope = torch.full_like(value, 255) if self.adds else value
+        slope = torch.full_like(value, 255) if self.pivot is None else value - self.pivot
         return (value + _offset(self.step)) / self.step, slope / self.step
 
     def look(self, pixel: Tensor, gamma: Tensor, half: Tensor) -> Look:
         value, slope = self.on(pixel, pixel, gamma)
-        steep = slope * half.exp()
-        return Look(pixel, value, slope, steep * (not self.adds), steep, steep >= 0)
+        steep = slope.abs() * (1.0 if self.pivot is None else half.exp())  # V' = V'' about a pivot
+        return Look(pixel, value, slope, 0 * steep if self.pivot is None else steep, steep, steep >= 0)
 
     def equation(self, piece: Tensor, pixel: Tensor, level: Tensor, falls: Tensor) -> Tensor:
-        x, zero = self.value[piece].round().long(), torch.zeros_like(piece)
         one = int(2 * _offset(self.step)) - (2 * level + 1) * self.step
-        columns = (2 * x + one, zero + 510) if self.adds else (one, 2 * x)  # 1, γ or 1, e^γ
-        return torch.stack((*columns, zero, zero, zero), 1)
+        return ToneEquation(self.transform.pivot).rows(one, self.value[piece].round().long())
 
 
 Path = Moved | Recoloured
@@ -143,16 +170,27 @@ def _offset(step: int) -> float:
     return 0.5 * (step > 1)
 
 
-def path_of(value: Tensor, threat: Threat, step: int) -> Path:
-    if not threat.quantized and step == 1:
-        raise ValueError(
-            "only an 8-bit attacker has crossings, unless the classifier rounds its input: use Threat(..., "
-            "quantized=True), or put the classifier behind Coarse"
+def refusal(threat: Threat, step: int) -> str:
+    """Why not every picture of this attacker can be enumerated; "" if it can."""
+    t = threat.transform
+    if t.item_dims != 3 or not isinstance(t, Flow | Tone):
+        return (
+            "exhaustive verification is for pictures under a linear flow or a tone, with one parameter (rotation, "
+            f"scaling, brightness, contrast); got {t.name}"
         )
-    if isinstance(transform := threat.transform, Brightness | Contrast):
-        return Recoloured(value, transform, step)
-    if not isinstance(transform, Rotation | Scaling):
-        raise ValueError(f"crossings are known for rotation, scaling, brightness, contrast; got {transform.name}")
-    if threat.interpolation != "bilinear":
-        raise ValueError(f"crossings are known for a bilinear attacker; got {threat.interpolation!r}")
-    return Moved(value, transform, threat.box.lower[0], step)
+    if not threat.quantized and step == 1:
+        return "against attackers who do not round, the classifier must see levels only: wc.Levels(network, step=8)"
+    if t.interpolates and threat.interpolation != "bilinear":
+        return f"exhaustive verification is for bilinear attackers; got {threat.interpolation}"
+    return ""
+
+
+def path_of(value: Tensor, threat: Threat, step: int, ends: tuple[float, float]) -> Path:
+    """The pixels of T_γ x for γ in [ends], from 255x [C,H,W] in float64."""
+    if why := refusal(threat, step):
+        raise ValueError(why)
+    transform = threat.transform
+    if isinstance(transform, Flow):
+        return Moved(value, transform, ends, step)
+    assert isinstance(transform, Tone)
+    return Recoloured(value, transform, ends, step)

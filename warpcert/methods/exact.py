@@ -11,7 +11,8 @@ from torch import Tensor
 from warpcert.certificates import Certificate, Enumeration, ErrorBound, Exhausted, Kind
 from warpcert.classifier import Classifier
 from warpcert.classifier.voting import ABSTAIN
-from warpcert.exhaustive.verify import verify
+from warpcert.exhaustive.paths import refusal
+from warpcert.exhaustive.verify import Terms, verify
 from warpcert.methods.base import Method, Progress, refuse_tf32, subject
 from warpcert.threat import Threat
 from warpcert.version import __version__
@@ -31,31 +32,33 @@ class Exact(Method):
     Every image's leading logit must lead by the classifier's slack, times the largest logit (at least 1). The
     attacker's arithmetic is that of the threat: see `Threat.tolerance`. Attackers that compute T in float32 err by more
     under rotation and scaling (4·10⁻⁶ was seen at 32×32): for them, pass tolerance = 5·10⁻⁷·(H + W).
+
+    time_limit  seconds for one picture; what is proved by then is certified
     """
 
     batch: int | None = None
+    time_limit: float | None = None
     name: ClassVar[str] = "exact"
     summary: ClassVar[str] = "proved: the classifier itself keeps its label, every possible picture was tried"
+
+    def __post_init__(self) -> None:
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise ValueError(f"a time limit must be > 0 s; got {self.time_limit:g}")
 
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if classifier.noise or classifier.over:
             return "exact certifies classifiers without noise: wc.Levels(network, step=8) or wc.Plain(network)"
-        if threat.transform.dim != 1 or threat.transform.item_dims != 3:
-            return f"exact is for transformations of pictures with one parameter, which {threat.transform.name} is not"
-        if not threat.quantized and classifier.step == 1:
-            return (
-                "against attackers who do not round, exact needs a classifier behind levels: wc.Levels(network, step=8)"
-            )
-        return ""
+        return refusal(threat, classifier.step)
 
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
         refuse_tf32(x, classifier.slack)
-        start, slack, tolerance = time.perf_counter(), classifier.slack, threat.off_by
-        batch, step = self.batch, classifier.step
-        verdict = verify(classifier, x, threat, batch=batch, slack=slack, tolerance=tolerance, step=step)
-        scores = tuple(classifier(x[None])[0].tolist())
+        start, slack, tolerance, step = time.perf_counter(), classifier.slack, threat.off_by, classifier.step
+        terms = Terms(slack, tolerance, step, self.batch, time_limit=self.time_limit)
+        verdict = verify(classifier, x, threat, terms=terms, progress=progress)
+        seen = x if step > 1 else threat.transform.quantize(x)
+        scores = tuple(classifier(seen[None])[0].tolist())
         done, found = None, verdict.crossings
         if verdict.held is not None:
             margin, scope = verdict.smallest_margin, verdict.scope

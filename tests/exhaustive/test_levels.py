@@ -1,4 +1,4 @@
-"""Coarse classifiers: the few levels that they see are enumerated for attackers who round and who do not."""
+"""Classifiers behind levels: the few levels that they see are enumerated for attackers who round and who do not."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from test_crossings import EXACT, THREATS, everything, exact_levels, picture, ro
 from test_outwards import Affine, noise
 from torch import Tensor
 
-import warpcert as wc
-from warpcert import certificates
-from warpcert.classifier.defence import Defence
-from warpcert.classifier.levels import Coarse, coarsened, highest, shown
+from warpcert import certificates, methods
+from warpcert.certificates import Exhausted
+from warpcert.classifier import Levels, Plain
+from warpcert.classifier.levels import coarsened, highest, shown
+from warpcert.classifier.levels import level as level_of
 from warpcert.exhaustive.crossings import Crossings, find_crossings, levels
 from warpcert.exhaustive.enumeration import plan
-from warpcert.exhaustive.verify import verify
-from warpcert.learn.foreign import EMBEDDED, open_model
-from warpcert.networks.resnet import Half
+from warpcert.exhaustive.verify import Terms, verify
+from warpcert.learn.foreign import open_model
+from warpcert.learn.zoo import EMBEDDED
 from warpcert.threat import Threat
-from warpcert.transforms import Preprocess
 
 STEPS = [2, 8, 64]
 
@@ -31,28 +31,31 @@ def real(surface: tuple[str, *tuple[float, ...]]) -> Threat:
 
 
 def level(picture: Tensor, step: int) -> np.ndarray:
-    return Coarse(torch.nn.Identity(), step).level(picture).flatten(1).numpy()
+    return level_of(picture, step).flatten(1).numpy()
 
 
 def seen(x: Tensor, threat: Threat, gamma: Tensor, step: int, shake: Tensor | float = 0.0) -> np.ndarray:
-    """The levels of T_γ x, unrounded, as a coarse classifier takes them."""
+    """The levels of T_γ x, unrounded, as a classifier behind levels takes them."""
     return level(threat.transform(levels(x)[0] / 255, gamma[:, None]) + shake, step)
 
 
 @pytest.mark.parametrize("step", [1, *STEPS])
 def test_levels(step: int, generator: torch.Generator) -> None:
-    f = Coarse(torch.nn.Identity(), step)
+    def f(z: Tensor) -> Tensor:
+        return coarsened(z, step)
+
+    def k(z: Tensor) -> Tensor:
+        return level_of(z, step)
+
     thresholds = (torch.arange(-1, 256, dtype=torch.float64) + 0.5) / 255
     z = torch.cat((thresholds - 1e-12, thresholds + 1e-12, torch.rand(5000, generator=generator, dtype=torch.float64)))
     rounded = (255 * z.clamp(0, 1)).round() / 255
-    assert torch.equal(f.level(z), f.level(rounded)), "whoever rounds first is the same"
-    assert torch.equal(f(f(z)), f(z)) and torch.equal(f.level(f(z.float())), f.level(z.float()))
+    assert torch.equal(k(z), k(rounded)), "whoever rounds first is the same"
+    assert torch.equal(f(f(z)), f(z)) and torch.equal(k(f(z.float())), k(z.float()))
     value = torch.arange(256) / 255
-    assert (
-        len(f.level(value).unique()) == highest(step) + 1 and float((f(value) - value).abs().max()) <= step / 510 + 1e-6
-    )
+    assert len(k(value).unique()) == highest(step) + 1 and float((f(value) - value).abs().max()) <= step / 510 + 1e-6
     assert f(value)[0] == 0 and f(value)[255] == 1
-    assert torch.equal(shown(f.level(value), step).float() / 255, f(value))
+    assert torch.equal(shown(k(value), step).float() / 255, f(value))
 
 
 def test_rounding_asks_for_no_value() -> None:
@@ -137,9 +140,9 @@ def test_dropping_one_crossing_is_noticed_and_there_are_fewer(generator: torch.G
 @pytest.mark.parametrize("seed", range(3))
 def test_the_range_is_sound_for_real_valued_attackers(key: str, seed: int) -> None:
     x, threat = noise(seed), real(THREATS[key])
-    f = Coarse(Affine(x, seed), 8)
+    f = Levels(Affine(x, seed), 8)
     label = int(f(x[None].float() / 255).argmax())
-    verdict = verify(f, x, threat, tolerance=1e-7, step=8)
+    verdict = verify(f, x, threat, terms=Terms(tolerance=1e-7, step=8))
     assert verdict.label == label and verdict.held is not None and 0 < verdict.held < 1
     assert verdict.gamma is not None and verdict.image is not None
     box = threat.box.scaled(verdict.held)
@@ -149,29 +152,35 @@ def test_the_range_is_sound_for_real_valued_attackers(key: str, seed: int) -> No
             answers = f(attacker.attacked(levels(x)[0] / 255, gamma).float()).argmax(1)
             assert bool((answers == label).all()), "a picture inside the range is answered otherwise"
         other = attacker.attacked(levels(x)[0] / 255, torch.tensor([[verdict.gamma]], dtype=torch.float64))
-        assert int(f(other.float()).argmax()) != label and torch.equal(shown(f.level(other[0]), 8), verdict.image)
+        assert int(f(other.float()).argmax()) != label and torch.equal(shown(level_of(other[0], 8), 8), verdict.image)
     assert not box.contains((verdict.gamma,))
     ends = torch.tensor([*threat.box.lower, *threat.box.upper], dtype=torch.float64) * verdict.held
     behind = (ends + 1e-4 * ends.sign())[:, None]
     assert bool((f(threat.attacked(levels(x)[0] / 255, behind).float()).argmax(1) != label).any()), "could be wider"
 
 
+def certified(f: Levels | Plain, x: Tensor, threat: Threat) -> Exhausted:
+    made = methods.certify(f, x, threat, method="exact")
+    assert isinstance(made, Exhausted) and made.found is not None and certificates.read(made.to_dict()) == made
+    return made
+
+
 def test_the_method_takes_the_step_from_the_classifier() -> None:
     x, threat = noise(1).float() / 255, Threat.of("rotation", 20, quantized=False)
     plain = Affine(noise(1), 1)
-    f, defence = Coarse(plain, 8), Defence.surface("rotation", 0, noise=0)
-    certificate = wc.exact(f, x, defence, threat)
-    assert certificate.label == int(f(x[None]).argmax()) and "unrounded" in str(certificate)
-    assert "proved" in str(certificate) and certificate.exhausted is not None
-    finer = wc.exact(f, x, defence, replace(threat, quantized=True))
-    assert finer.exhausted is not None and certificate.exhausted.crossings == finer.exhausted.crossings
-    with pytest.raises(ValueError, match="put the classifier behind Coarse"):
-        wc.exact(plain, x, defence, threat)
-    for g in (f, Coarse(plain, 1)):  # levels of a blurred picture hang on how it was rounded
-        with pytest.raises(ValueError, match="goes without vignette and blur"):
-            wc.exact(g, x, replace(defence, preprocess=Preprocess("none", 0.0, 1.0, 3)), finer.threat)
+    f = Levels(plain, 8)
+    certificate = certified(f, x, threat)
+    assert certificate.label == int(f(x[None]).argmax()) == f.predict(x) and "real-valued" in str(certificate)
+    assert certificate.kind == "proved" and "levels of 8" in str(certificate) and certificate.step == 8
+    finer = certified(f, x, replace(threat, quantized=True))
+    assert finer.found is not None and certificate.found is not None
+    assert certificate.found.crossings == finer.found.crossings
+    for g in (Plain(plain), Levels(plain, 1)):
+        assert "levels" in methods.chosen(g).refuses(g, threat)
+        with pytest.raises(ValueError, match=r"must see levels only: wc\.Levels"):
+            methods.certify(g, x, threat, method="exact")
     with pytest.raises(ValueError, match="power of two"):
-        Coarse(plain, 12)
+        Levels(plain, 12)
 
 
 class Even(torch.nn.Module):
@@ -186,17 +195,16 @@ class Even(torch.nn.Module):
 def test_crossings_that_coincide_do_not_in_float32() -> None:
     """Under brightness 100 and 36 reach their thresholds at the same γ: exactly, and not as float32 pictures."""
     x = torch.tensor([100, 36], dtype=torch.uint8).repeat(1, 6, 3)
-    f, threat = Coarse(Even().eval(), 8), real(("brightness", 0.1))
-    defence = Defence.surface("brightness", 0, noise=0)
-    reach = wc.exact(f, x.float() / 255, defence, threat).reach
+    f, threat = Levels(Even().eval(), 8), real(("brightness", 0.1))
+    reach = certified(f, x.float() / 255, threat).reach
     assert reach is not None
     root = torch.arange(-24.5, 26, 8, dtype=torch.float64)[:, None] / 255
     gamma = (root + torch.linspace(-4e-8, 4e-8, 401, dtype=torch.float64)).reshape(-1, 1)
     answers = f(threat.attacked(x.double() / 255, gamma).float()).argmax(1)
     wrong = gamma[answers == 1, 0]
     assert len(wrong) > 100 and not any(reach.contains((g,)) for g in wrong.tolist())
-    rounded = wc.exact(f, x.float() / 255, defence, replace(threat, quantized=True))
-    assert rounded.reach == threat.box and "if the attacker computes T exactly from the 8-bit picture" in str(rounded)
+    rounded = certified(f, x.float() / 255, replace(threat, quantized=True))
+    assert rounded.reach == threat.box and "who computes exactly from the 8-bit picture" in str(rounded)
 
 
 @pytest.mark.parametrize("surface", [("rotation", 8), ("scaling", 10)])
@@ -215,20 +223,22 @@ def test_an_attacker_in_float32_needs_a_tolerance_and_has_it(surface: tuple[str,
 
 
 def test_the_record_tells_the_tolerance() -> None:
-    x, defence = noise(1).float() / 255, Defence.surface("rotation", 0, noise=0)
-    f, threat = Coarse(Affine(noise(1), 1), 8), Threat.of("rotation", 5, quantized=False)
-    for given, told in ((None, 1e-7), (1e-5, 1e-5)):
-        certificate = wc.exact(f, x, defence, threat, tolerance=given)
-        assert certificate.exhausted is not None and certificate.exhausted.tolerance == told
-        assert f"proved if the attacker computes T to within {told:g} per pixel" in str(certificate)
-        assert certificates.read(certificate.to_dict()) == certificate
-    assert wc.exact(f, x, defence, replace(threat, quantized=True)).exhausted.tolerance == 1e-12  # type: ignore
+    x, f = noise(1).float() / 255, Levels(Affine(noise(1), 1), 8)
+    for rounds, given, told in ((False, None, 1e-7), (False, 1e-5, 1e-5), (True, None, 1e-12)):
+        certificate = certified(f, x, Threat.of("rotation", 5, quantized=rounds, tolerance=given))
+        assert certificate.found is not None and certificate.found.tolerance == told
+        assert f"accurate to {told:g} per pixel" in str(certificate)
 
 
-def test_opened_behind_coarse_levels_and_in_half_precision() -> None:
-    plain = open_model(EMBEDDED, (1, 28, 28), torch.device("cpu"))
-    coarse = open_model(EMBEDDED, (1, 28, 28), torch.device("cpu"), half=True, coarse=16)
-    assert coarse.fingerprint == plain.fingerprint + "-half-coarse16"
-    assert isinstance(coarse.classifier, Coarse) and isinstance(coarse.classifier.classifier, Half)
-    assert not any(m.training for m in coarse.classifier.modules())
-    assert Coarse(torch.nn.Linear(2, 2)).training, "what is in training mode stays so, and is refused later"
+def test_opened_behind_levels_and_in_half_precision() -> None:
+    opened = open_model(EMBEDDED, (1, 28, 28), torch.device("cpu"))
+    plain, x = opened.classifier({}), torch.rand(4, 1, 28, 28)
+    kept = {"kind": "levels", "step": 16}
+    fine, rough = (Levels(opened.network.eval(), 16, precision=p) for p in ("float32", "half"))
+    assert rough.facts | {"precision": "float32", "slack": fine.slack} == fine.facts
+    assert fine.facts.items() >= kept.items()
+    assert len({plain.fingerprint, fine.fingerprint, rough.fingerprint}) == 3 and rough.slack > fine.slack
+    assert rough.source == fine.source
+    torch.testing.assert_close(fine(x), opened.network(coarsened(x, 16)))
+    assert not torch.equal(rough(x), fine(x)) and not any(m.training for m in rough.modules())
+    assert Levels(torch.nn.Linear(2, 2)).training, "what is in training mode stays so, and is refused later"

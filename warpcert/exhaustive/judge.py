@@ -1,0 +1,152 @@
+"""Who asks the classifier, and remembers from where on nothing is proved, why, and the nearest counterexample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from warpcert.classifier.levels import level, shown
+from warpcert.threat import Threat
+
+__all__ = ["Judge", "Terms"]
+
+_VALUES = 1 << 22  # pixels of the probe's pictures made at once
+
+
+@final
+@dataclass(frozen=True)
+class Terms:
+    """On what terms the classifier f is asked.
+
+    slack       an image counts as label if its logit leads by more than slack·max(1, largest |logit|), as another class
+                if that leads by more; anything between leaves the answer open
+    tolerance   how far each pixel of the attacker, before rounding, may be from the exact T_γ x
+    step        w > 1: f rounds its input to levels, f(z) = f(Q_w(z)) for all real z, and the attacker may round or not
+    batch       images per forward pass; by default 1024, and 8192 on a GPU
+    limit       combinations of one clique, beyond which coinciding crossings are bundled (see `enumeration`), or else
+                the walk ends: 1024 by default, and 32768 for an attacker who does not round and has no bundles
+    time_limit  seconds after which the walk ends, with what is proved by then
+    """
+
+    slack: float = 1e-4
+    tolerance: float = 1e-12
+    step: int = 1
+    batch: int | None = None
+    limit: int | None = None
+    time_limit: float | None = None
+
+    def combinations(self, threat: Threat) -> int:
+        return self.limit or (1024 if threat.quantized else 1 << 15)
+
+    def size(self, x: Tensor) -> int:
+        return self.batch or (8192 if x.is_cuda else 1024)
+
+
+@final
+class Judge:
+    """Asks f about images. `limit` is the least onset, as a multiple of Γ, of an image that failed."""
+
+    def __init__(
+        self, classifier: Callable[[Tensor], Tensor], x: Tensor, threat: Threat, label: int | None, terms: Terms
+    ) -> None:
+        self.classifier, self.x, self.threat, self.slack, self.step = classifier, x, threat, terms.slack, terms.step
+        self.full = torch.tensor(255.0, device=x.device)  # a tensor: a GPU multiplies by the reciprocal of a number
+        self.gamma: float | None = None
+        self.image: Tensor | None = None
+        self.limit = math.inf
+        self.evaluated, self.smallest, self.reason = 0, math.inf, ""
+        own = self._seen(x)[None]
+        self.label = int(classifier(own.float() / self.full).argmax()) if label is None else label
+        self.own = torch.tensor(self.label, device=x.device)
+
+    def end(self, limit: float, reason: str) -> None:
+        """Nothing is proved from `limit` on, if it was until now."""
+        if limit < self.limit:
+            self.limit, self.reason = limit, reason
+
+    def _seen(self, z: Tensor) -> Tensor:
+        """What f sees of real z: q(z), or Q_w(z); uint8."""
+        if self.step > 1:
+            return shown(level(z, self.step), self.step)
+        return (255 * self.threat.transform.quantize(z)).round().to(torch.uint8)
+
+    def _leads(self, image: Tensor) -> Tensor:
+        """By how much label leads, in units of max(1, largest |logit|) of the image, [B]."""
+        with torch.inference_mode():
+            logits = self.classifier(image.float().div_(self.full))
+            others = logits.index_fill(1, self.own, -math.inf).amax(1)
+            return (logits[:, self.label] - others) / logits.abs().amax(1).clamp_min(1)
+
+    def probe(self, count: int) -> Tensor:
+        """Looks for the counterexample nearest to 0 on a grid of γ: cheap, and most pictures that have one show it.
+
+        Returns, for each step of the grid, by how many levels all pixels change in it: roughly how many crossings
+        there are.
+        """
+        grid = self.threat.box.grid(count).to(self.x.device)
+        first, last = self.threat.box.lower[0], self.threat.box.upper[0]
+        wrong, changed = list[tuple[float, float]](), list[Tensor]()
+        size = max(2, _VALUES // self.x.numel())
+        for start in range(0, count - 1, size - 1):
+            some = grid[start : start + size]
+            moved = 255 * self.threat.transform(self.x, some, self.threat.interpolation)
+            changed.append(moved.diff(dim=0).abs().flatten(1).sum(1) / self.step)
+            clear = ((moved - 0.5) - (moved - 0.5).round()).abs().flatten(1).amin(1) > 1e-8
+            bad = (self._leads(self._seen(moved / 255)) < -self.slack) & clear
+            wrong += [(g / last if g > 0 else g / first if g < 0 else 0.0, g) for g in some[bad, 0].tolist()]
+        for t, gamma in sorted(wrong)[:16]:
+            at = torch.tensor([[gamma]], dtype=grid.dtype, device=grid.device)
+            moved = self.threat.transform(self.x, at, self.threat.interpolation)
+            if self._refutes(self._seen(moved)[0], gamma):
+                self.limit = t
+                break
+        return torch.cat(changed)
+
+    def ask(self, image: Tensor, where: Tensor) -> None:
+        """Whether all of the images get the label: if not, the limit moves inwards."""
+        lead = self._leads(image)
+        self.evaluated += lead.numel()
+        if not (smallest := float(lead.min())) > self.slack:
+            smallest = float(lead[lead > self.slack].amin()) if bool((lead > self.slack).any()) else math.inf
+            self._failed(image, where, lead)
+        self.smallest = min(self.smallest, smallest)
+
+    def _failed(self, image: Tensor, where: Tensor, lead: Tensor) -> None:
+        """Takes note of the images that failed, if one of them has an onset below the limit."""
+        failed = (~(lead > self.slack) & (where[:, 2] < self.limit)).nonzero()[:, 0]
+        if not failed.numel():
+            return
+        failed = failed[where[failed, 2].argsort(stable=True)]
+        self.limit = float(where[failed[0], 2])
+        wrong = failed[lead[failed] < -self.slack]
+        surely = (where[wrong, 1].abs() > where[wrong, 0].abs()).int().argsort(descending=True, stable=True)
+        for i in wrong[surely][:16].tolist():
+            gamma = self._witness(image[i], where[i])
+            if gamma is not None and self._refutes(image[i], gamma):
+                return
+        doubt = "the lead is too small"
+        if wrong.numel():
+            doubt = "a picture that perhaps no attack produces is answered differently"
+        near = self.threat.transform.to_text(float(where[failed[0], :2].mean()))
+        self.reason = f"undecided near {near}, where {doubt}"
+
+    def _witness(self, image: Tensor, where: Tensor) -> float | None:
+        """A γ at which the attack in float64 hands over exactly this image."""
+        start, end, _ = where.tolist()
+        grid = torch.linspace(start, end, 33, dtype=torch.float64, device=where.device)[:, None]
+        moved = self.threat.transform(self.x, grid, self.threat.interpolation)
+        same = (self._seen(moved) == image).flatten(1).all(1).nonzero()[:, 0]
+        return float(grid[same[same.numel() // 2], 0]) if same.numel() else None
+
+    def _refutes(self, image: Tensor, gamma: float) -> bool:
+        """Asks once more about this image alone."""
+        wrong = bool(self._leads(image[None]) < -self.slack)
+        if wrong:
+            self.gamma, self.image = gamma, image.clone()
+            self.reason = f"the classifier answers differently at {self.threat.transform.to_text(gamma)}"
+        return wrong
