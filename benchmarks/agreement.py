@@ -20,12 +20,12 @@ from typing import Any, final
 import torch
 
 from warpcert import statistics as stats
+from warpcert.certificates import Individual
 from warpcert.classifier.voting import votes
 from warpcert.learn import data
 from warpcert.learn.foreign import open_model
 from warpcert.runs import summary as report
-from warpcert.runs.job import device_of
-from warpcert.runs.runner import seed_for
+from warpcert.runs.job import device_of, seed_for
 from warpcert.runs.store import read_config, read_records
 
 DOUBT = 1e-6  # a vote share above ½ is beyond doubt if its lower bound at this α is
@@ -54,7 +54,7 @@ class Answer:
 def certified_rows(folder: Path, most: int | None) -> tuple[dict[str, Any], list[report.Row], list[report.Row]]:
     """Configuration, the first rows of the run, and those of them that certify; the arithmetic of each is redone."""
     config = read_config(folder)
-    if config.get("method") != "indiv" or config.get("nested"):
+    if config.get("method") != "indiv" or config["classifier"]["facts"]["nested"]:
         raise ValueError(f"{folder} is not a joint run of `certify --method indiv`: its g is another one")
     rows = report.parse(list(read_records(folder)))[:most]
     return config, rows, [r for r in rows if r.certificate.reach is not None]
@@ -62,20 +62,22 @@ def certified_rows(folder: Path, most: int | None) -> tuple[dict[str, Any], list
 
 def answers(config: dict[str, Any], rows: Sequence[report.Row], given: argparse.Namespace) -> Iterator[Answer]:
     """g's votes at the originals of the rows, each with a seed of its own."""
-    device, fingerprint = device_of(given.device), config["model"]
+    device, told = device_of(given.device), config["classifier"]
     dataset = data.load(config["data"], "test", given.data_root)
     dataset = dataset.shuffled() if config.get("order") == "shuffled" else dataset
-    model = open_model(given.model, dataset.shape, device, fingerprint.endswith("-half"))
-    if model.fingerprint != fingerprint:
-        raise ValueError(f"the run is about the model {fingerprint[:12]}…, but {given.model} is another: say --model")
+    net = open_model(given.model, dataset.shape, device).classifier(told["facts"])
+    if net.fingerprint != told["fingerprint"]:
+        known = f"{told['name']} ({told['fingerprint'][:12]}…)"
+        raise ValueError(f"the run is about the classifier {known}, but {given.model} is another: say --model")
     for row in rows:
         c, seed = row.certificate, seed_for(given.seed, row.index)
+        assert isinstance(c, Individual)
         if seed == c.seed:
             raise ValueError(f"the certificates were drawn with seed {given.seed}, too: choose another")
         if int(dataset.labels[row.index]) != row.label:
             raise ValueError(f"image {row.index} of {config['data']} is not the one of the run: its label differs")
         x, draw = dataset.image(row.index).to(device), torch.Generator(device=device).manual_seed(seed)
-        counts = votes(model.classifier, c.defence, x, given.n, draw, batch=given.batch)
+        counts = votes(net.logits, c.defence, x, given.n, draw, batch=given.batch)
         yield Answer(row.index, c.label, int(counts.argmax()), int(counts[c.label]), given.n)
 
 

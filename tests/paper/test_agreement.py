@@ -7,43 +7,53 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from benchmarks import agreement
 from warpcert import certificates
-from warpcert.certificates import Certificate, ErrorBound, Kind, Window
-from warpcert.classifier.defence import Defence
+from warpcert.certificates import ErrorBound, Individual, Kind, Subject, Window
 from warpcert.classifier.voting import ABSTAIN
-from warpcert.learn import data
-from warpcert.learn.foreign import EMBEDDED, open_model
-from warpcert.runs.runner import seed_for
+from warpcert.learn import data, zoo
+from warpcert.runs.job import seed_for
 from warpcert.runs.store import Store, read_config, read_records, verify
 from warpcert.threat import Threat
+
+MODEL = "mnist-rotation"
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run of three digits: two certificates with the right label, and one picture that abstains."""
-    digits, model = data.load("mnist500"), open_model(EMBEDDED, (1, 28, 28), torch.device("cpu"))
-    threat, defence = Threat.of("rotation", 1), Defence.from_dict(model.extra["defence"])
-    error = ErrorBound(0.1, 0.0045, Kind.PROVED, "lagrangian", betas=500)
+    digits, net = data.load("mnist500"), zoo.load(MODEL)
+    threat = Threat.of("rotation", 1)
     window = Window((0.0,), 4500, 4500, 0.0045, cell=threat.box, E=0.1)
-    ledger = (("votes at x'", 0.001), ("error bound", 0.0045), ("votes", 0.0045))
-    config = {"method": "indiv", "nested": False, "data": "mnist500", "model": model.fingerprint, "indices": [0, 3]}
+    about = {"name": net.name, "fingerprint": net.fingerprint, "facts": net.facts}
+    config = {"method": "indiv", "data": "mnist500", "classifier": about, "indices": [0, 3]}
     with Store(tmp_path / "run", config) as store:
         for index in range(3):
             label = int(digits.labels[index])
-            given = (threat, defence, error, (window,), 0.01, ledger, 10)
-            centred, seed = Window((0.0,), 1000, 1000, 0.001), seed_for(0, index)
-            made = Certificate(
-                "indiv", "indiv", label, *given, centred=centred, excluded=0.0, seed=seed, model=model.fingerprint
+            made = Individual(
+                method="indiv",
+                form="indiv",
+                label=label,
+                threat=threat,
+                defence=net.defence(threat.transform),
+                error=ErrorBound(0.1, 0.0045, Kind.PROVED, "lagrangian", betas=500),
+                windows=(window,),
+                alpha=0.01,
+                ledger=(("votes at x'", 0.001), ("error bound", 0.0045), ("votes", 0.0045)),
+                classes=10,
+                centred=Window((0.0,), 1000, 1000, 0.001),
+                excluded=0.0,
+                seed=seed_for(0, index),
+                passes=100 + 1000 + 4500,
+                classifier=Subject(net.name, net.fingerprint, net.source, net.facts),
             )
             store.append(index, label, made if index < 2 else replace(made, label=ABSTAIN, reason="votes"))
     return tmp_path / "run"
 
 
 def ask(*more: str) -> int:
-    return agreement.main(["--n", "300", "--model", EMBEDDED, *more])
+    return agreement.main(["--n", "300", "--model", MODEL, *more])
 
 
 def test_certificates_agree_with_their_originals(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,7 +78,10 @@ def test_a_false_certificate_is_noticed(run: Path, tmp_path: Path, capsys: pytes
 
 def test_what_does_not_fit_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other").mkdir()
-    for change, words in (({"method": "cover"}, "indiv"), ({"nested": True}, "joint"), ({"model": "x"}, "--model")):
+    told = read_config(run)["classifier"]
+    nested, other = told | {"facts": told["facts"] | {"nested": True}}, told | {"fingerprint": "x"}
+    changes = (({"method": "cover"}, "indiv"), ({"classifier": nested}, "joint"), ({"classifier": other}, "--model"))
+    for change, words in changes:
         for name in ("config.json", "certificates.jsonl"):
             (tmp_path / "other" / name).write_bytes((run / name).read_bytes())
         (tmp_path / "other" / "config.json").write_text(json.dumps(read_config(run) | change))
