@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from warpcert import attacks, methods, transforms
 from warpcert.app.cli import build_parser, main, options
 from warpcert.app.cli.main import COMMANDS
-from warpcert.app.cli.paper import FILES
+from warpcert.app.cli.commands.paper import FILES
 from warpcert.errors import proved
 from warpcert.learn import data, zoo
 from warpcert.originals.named import INVERSES
@@ -206,7 +206,7 @@ def test_calibrate_certify_and_predict_online(tmp_path: Path, capsys: pytest.Cap
     assert main(["certify", *few, *one, "--out", str(tmp_path / "d")]) == 0
     assert main(["check", str(tmp_path / "d")]) == 0
     assert main(["predict", *one, "--n", "2000", "--alpha", "0.01"]) == 0
-    assert "original is answered" in capsys.readouterr().out
+    assert "unseen original" in capsys.readouterr().out
     assert main(["predict", *one[:3], "6", *one[4:]]) == 2
     assert "does not fit" in capsys.readouterr().err
     assert main(["certify", "--method", "dist-d", *MODEL, "--count", "1", "--out", str(tmp_path / "e")]) == 2

@@ -78,7 +78,7 @@ class Votes:
             ledger=self.ledger.entries,
             classes=len(guessed),
             scores=tuple(guessed.tolist()),
-            alpha_inner=self.inner.alpha if self.inner else 0.0,
+            alpha_inner=self.inner.alpha if self.inner and self.form == "nested" else 0.0,
             seed=self.seed,
             classifier=subject(self.classifier),
             version=__version__,

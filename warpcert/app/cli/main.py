@@ -37,7 +37,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     for name, (what, module) in COMMANDS.items():
         p = verbs.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         if only is None or name == only:
-            import_module(f"warpcert.app.cli.{module}").add(p)
+            import_module(f"warpcert.app.cli.commands.{module}").add(p)
     return parser
 
 
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser(next((w for w in words if not w.startswith("-")), "")).parse_args(words)
     console = Console(stderr=True, highlight=False)
     try:
-        module = import_module(f"warpcert.app.cli.{COMMANDS[args.command][1]}")
+        module = import_module(f"warpcert.app.cli.commands.{COMMANDS[args.command][1]}")
         return int(module.run(args, console))
     except KeyboardInterrupt:
         console.print("\nInterrupted. What was finished is kept; the same command goes on from there.")

@@ -29,7 +29,7 @@ def show(run: Run, as_json: bool) -> None:
     out = Console(highlight=False)
     found, first = run.summary, run.rows[0]
     table = Table(
-        "certified range", "certified accuracy", "95 % interval", title=f"{found.count} pictures, kind: {found.kind}"
+        "certified range", "certified accuracy", "95 % interval", title=f"{found.count} picture{'s' * (found.count > 1)}, kind: {found.kind}"
     )
     for text, share, low, high in found.rows:
         table.add_row(text, f"{share:.3f}", f"{low:.3f} … {high:.3f}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table as Printed
 
-from warpcert.app.cli.paper import FILES, OUT
+from warpcert.app.cli.commands.paper import FILES, OUT
 from warpcert.paper import experiments
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment
