@@ -1,4 +1,4 @@
-"""How many windows a cover takes, how tight its E is, and what it costs: python benchmarks/cover.py [device] [images].
+"""How many windows a cover takes, how tight its E is, and what it costs: `python -m benchmarks.cover [--images N]`.
 
 Needs the CIFAR-10 binaries under $WARPCERT_DATA. "best centre" is E_j over half the distance between the two ends of
 window j: no centre image whatever can bring it below 1.
@@ -6,8 +6,8 @@ window j: no centre image whatever can bring it below 1.
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 import time
 
 import torch
@@ -51,9 +51,14 @@ def fixed_width(pictures: list[Tensor], degrees: float) -> None:
     )
 
 
-def main(device: str = "cpu", images: str = "10") -> None:
-    data = load("cifar10")
-    pictures = [data.images[i].to(device).float() / 255 for i in range(int(images))]
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--data", default="cifar10")
+    parser.add_argument("--images", type=int, default=10)
+    options = parser.parse_args()
+    data = load(options.data)
+    pictures = [x.to(options.device).float() / 255 for x in data.images[: options.images]]
     for degrees in (0.1, 0.02, 0.004):
         fixed_width(pictures, degrees)
     blur = Preprocess("circle", 0.0, 1.0, 5)
@@ -85,4 +90,4 @@ def main(device: str = "cpu", images: str = "10") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
