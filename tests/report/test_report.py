@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 import re
 import shutil
 from collections.abc import Iterator
@@ -25,14 +26,14 @@ from warpcert.learn import data
 from warpcert.report import html
 from warpcert.report.cards import card, possible
 from warpcert.report.results import find
+from warpcert.report.words import deploy, plain_words, settings
 from warpcert.runs import album
-from warpcert.runs.engine import here
-from warpcert.runs.runner import run
-from warpcert.runs.store import Store, pack, read_records
+from warpcert.runs.store import pack, read_records
 from warpcert.runs.summary import accuracy_curve, held, parse
 from warpcert.threat import Threat
 
-FAST = ["--n", "300", "--betas", "40", "--windows", "1", "--count", "3", "--bound", "sampled"]
+FAST = ["--model", "mnist-rotation", "--n", "300", "--windows", "1", "--count", "3"]
+SAMPLED = ["--betas", "40", "--bound", "sampled"]
 EVIL = "<script>document.title='owned'</script>"
 
 
@@ -40,8 +41,8 @@ EVIL = "<script>document.title='owned'</script>"
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three runs and a paper result, with names and texts that try to become markup."""
     folder = tmp_path_factory.mktemp("runs")
-    assert main(["certify", *FAST, "--out", str(folder / "dist-x")]) == 0
-    assert main(["certify", "--method", "exact", "--gamma", "0.2", "--count", "1", "--out", str(folder / "exact")]) == 0
+    assert main(["certify", *FAST, *SAMPLED, "--out", str(folder / "dist-x")]) == 0
+    assert main(["certify", "--gamma", "0.2", "--count", "1", "--out", str(folder / "exact")]) == 0
     brightness = ["--transform", "brightness", "--gamma", "0.02", "--sigma", "0.05", "--noise", "0.15"]
     assert main(["certify", "--method", "base", *FAST, *brightness, "--out", str(folder / "_a & <b> $x$")]) == 0
     paper = folder / "paper" / "violations"
@@ -107,14 +108,16 @@ def test_strings_are_text(page: Path) -> None:
     assert "<b> $x$" not in text
 
 
-def test_drawings_are_well_formed_with_ids_of_their_own(page: Path) -> None:
-    drawings = re.findall(r"<svg .*?</svg>", page.read_text(encoding="utf-8"), re.S)
+def test_drawings_are_well_formed_and_ids_are_their_own(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    drawings = re.findall(r"<svg .*?</svg>", text, re.S)
     assert len(drawings) > 10
-    ids: list[str] = []
     for drawing in drawings:
         tree = ElementTree.fromstring(drawing)
-        assert not re.search(r"#0101\d\d", drawing)  # each colour became a variable
-        ids += [e.attrib["id"] for e in tree.iter() if "id" in e.attrib]
+        assert not re.search(r"#[0-9a-f]{3,6}|rgb\(", re.sub(r'"data:[^"]*"', "", drawing))  # colours are the page's
+        assert tree.attrib.get("aria-label") or tree.attrib["aria-hidden"] == "true"
+    assert sum("plot" in drawing[:30] for drawing in drawings) >= 5
+    ids = re.findall(r' id="([^"]*)"', text)
     assert ids and len(ids) == len(set(ids))
 
 
@@ -151,25 +154,108 @@ def test_attacked_pictures_are_kept_as_they_were(tmp_path: Path) -> None:
     assert plain is not None and plain.attacked is None and plain.index.tolist() == [4, 8]
 
 
+def constant(z: torch.Tensor) -> torch.Tensor:
+    """A network that has made up its mind."""
+    return torch.tensor([[9.0, 0.0]]).expand(len(z), 2)
+
+
 def test_sound_is_drawn_as_a_wave(tmp_path: Path) -> None:
     """Volume: no picture, but the signal, what the attacker makes of it, and the certified range."""
     sound = (torch.sin(torch.arange(800) / 9.0) * 9000).to(torch.int16).repeat(2, 1, 1)
     dataset = data.Dataset("tones", sound, torch.tensor([0, 1]), ("low <i>", "high"))
-    defence, threat = wc.Defence.surface("volume", 3, noise=0.1), wc.Threat.of("volume", 2)
-
-    def certify(x: torch.Tensor, seed: int) -> wc.Certificate:
-        sampling = wc.Sampling(n=200, seed=seed)
-        return wc.base_spt(lambda z: torch.tensor([[9.0, 0.0]]).expand(len(z), 2), x, defence, threat, sampling)
-
-    with Store(tmp_path, {"data": "tones", "indices": [0, 2]}) as store:
-        assert len(list(run(store, dataset.image, [0, 1], range(2), here(certify), 0))) == 2
-    album.keep(tmp_path, dataset, [0, 1])
+    net = wc.Smoothed(constant, noise=0.1, over={"volume": 3})
+    wc.certify_all(net, dataset, tmp_path, Threat.volume(2), method="base", n=200)
     found = find([tmp_path])
     shown = card(found.runs[0], found.runs[0].rows[0], deep=True).shown
     assert [s.caption for s in shown] == ["certified range", "sound", "volume change by 2 dB"]
     assert all("<polygon" in s.drawing for s in shown[1:])
     page = html.render(found)
     assert "low &lt;i&gt;" in page and "low <i>" not in page and "within ±2 dB" in page
+    assert "For 1 of 2 sounds from tones" in page
+
+
+def test_attacked_runs_show_what_was_attacked(tmp_path: Path) -> None:
+    """indiv: the original, the attacked picture by the recorded γ, and what was answered there."""
+    digits = data.load("mnist500").part(0, 2)
+    net = wc.load("mnist-rotation-individual")
+    wc.certify_all(net, digits, tmp_path, Threat.rotation(2), n=200, betas=30, inverse="interval")
+    (run,) = find([tmp_path]).runs
+    assert not run.problems and run.attacked is not None
+    for row in run.rows:
+        assert row.attack is not None and row.certificate.unseen
+        made = card(run, row, deep=False)
+        first, second = made.shown
+        assert first.caption == "original, which the certifier did not see"
+        assert second.caption == f"rotation by {row.certificate.threat.transform.to_text(row.attack.gamma[0])}"
+        attacked = row.certificate.threat.attacked(
+            digits.image(row.index), torch.tensor([row.attack.gamma], dtype=torch.float64)
+        )[0]
+        assert np.array_equal(pixels(second.drawing), (attacked[0] * 255).round().numpy())
+        assert {"network alone, under attack", "as deployed, under attack"} <= {name for name, _ in made.facts}
+    assert "attacked pictures from mnist500" in plain_words(run) and "unseen original" in plain_words(run)
+    text = html.render(find([tmp_path]))
+    assert "worst-of-k with k = 100" in text and "right under attack, as deployed" in text
+    assert len(run.summary.rows) == 1, "all of Γ or nothing: there is no smaller range to speak of"
+
+
+def test_what_the_certificates_speak_of_is_named(results: Path) -> None:
+    """The model by its name, what to deploy in a sentence, symbols where they stand, no error where there is none."""
+    smooth, exact = (find([results / name]).runs[0] for name in ("dist-x", "exact"))
+    fingerprint = smooth.rows[0].certificate.classifier.fingerprint
+    assert smooth.model == "mnist-rotation" and exact.model == "mnist-rotation-exact"
+    assert fingerprint[:12] not in html.render(find([results / "dist-x"]))
+    assert deploy(smooth).startswith("Deploy mnist-rotation: the classifier smoothed over rotation and noise (σ_γ = ")
+    assert "majority of many random looks" in deploy(smooth) and deploy(exact).endswith("asked once, without noise.")
+    told = {s.name: s for s in settings(smooth)}
+    noise, E = told["defender's noise"], told["median E"]
+    assert "σ_γ is the spread" in noise.meaning and "σ_δ is the spread" in noise.meaning
+    assert E.value != "0" and E.meaning.startswith("E bounds how far") and "too small" in E.meaning  # it was sampled
+    assert "median E" not in {s.name for s in settings(exact)} and exact.summary.median_E is None
+
+
+def test_every_certified_accuracy_has_its_interval(results: Path, page: Path) -> None:
+    """In the overview, in the table and with the run: computed here by summing binomial probabilities."""
+    text = page.read_text(encoding="utf-8")
+    for name in ("dist-x", "exact", "_a & <b> $x$"):
+        (run,) = find([results / name]).runs
+        for level in run.summary.rows:
+            k = round(level.accuracy * run.summary.count)
+            low, high = by_sums(k, run.summary.count)
+            assert level.low == pytest.approx(low, abs=1e-6) and level.high == pytest.approx(high, abs=1e-6)
+            said = f"<b>{level.accuracy:.3f}</b> <small>{100 * level.low:.1f}–{100 * level.high:.1f} %</small>"
+            assert text.count(f"<span>{level.range}</span> {said}") >= 2
+    assert text.count("95 % interval: ") == 3 and "The pale band says" in text
+
+
+def by_sums(k: int, n: int) -> tuple[float, float]:
+    """Clopper and Pearson's interval by bisection."""
+
+    def tail(p: float, ks: range) -> float:
+        return sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in ks)
+
+    ends = []
+    for ks, rising in ((range(k, n + 1), True), (range(k + 1), False)):
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if (tail(middle, ks) < 0.025) == rising else (low, middle)
+        ends.append(low)
+    return (ends[0] if k else 0.0), (ends[1] if k < n else 1.0)
+
+
+def test_runs_of_one_dataset_share_a_plot(results: Path, tmp_path: Path) -> None:
+    for name in ("dist-x", "exact"):
+        shutil.copytree(results / name, tmp_path / name)
+    shutil.copytree(results / "dist-x", tmp_path / "again")
+    text = html.render(find([tmp_path]))
+    chart = re.search(
+        r'<figure class="chart">(?:(?!</figure>).)*Certified accuracy: mnist500, rotation.*?</figure>', text, re.S
+    )
+    assert chart and chart[0].count('class="curve') == 3 and all(f"<span>{n} " in chart[0] for n in ("dist-x", "exact"))
+    assert text.count("Certified accuracy: ") == 1
+    errors = re.search(r'<figure class="chart">(?:(?!</figure>).)*Errors against the range.*?</figure>', text, re.S)
+    assert errors and errors[0].count("<circle") == 2, "exact rests on no error bound"
+    assert text.count("Certified range of each picture") == 2, "one picture alone needs no such plot"
 
 
 @pytest.mark.parametrize(("name", "most", "gamma"), [("rotation", 10, [0.11]), ("translation", 1, [0.3, -0.8])])
@@ -191,13 +277,17 @@ def test_the_attacked_picture_is_the_attackers(results: Path) -> None:
     (found,) = find([results / "dist-x"]).runs
     row = found.rows[0]
     shown = card(found, row, deep=False).shown
-    picture = re.search(r"base64,([^\"]+)", shown[1].drawing)
-    assert picture
-    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(picture[1]))))
     c = row.certificate
     assert c.reach is not None
     wanted = c.threat.attacked(data.load("mnist500").image(0), torch.tensor([c.reach.upper], dtype=torch.float64))
-    assert np.array_equal(pixels, (wanted[0, 0] * 255).round().numpy())
+    assert np.array_equal(pixels(shown[1].drawing), (wanted[0, 0] * 255).round().numpy())
+
+
+def pixels(drawing: str) -> Any:
+    """Those of the picture in an element."""
+    picture = re.search(r"base64,([^\"]+)", drawing)
+    assert picture
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(picture[1]))))
 
 
 def test_the_curve_of_accuracy_agrees_with_what_is_covered(results: Path) -> None:
@@ -219,7 +309,7 @@ def test_an_edited_record_is_shown_as_such(results: Path, tmp_path: Path, capsys
     path.write_text("\n".join(lines) + "\n")
     assert main(["report", str(tmp_path / "edited"), "--out", str(tmp_path / "r.html")]) == 1
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "Do not rely on this run" in text and "line 2 (image 1)" in text
+    assert "Do not rely on this run" in text and "line 2 (picture 1)" in text
     assert "FAILED" in capsys.readouterr().err
 
 
@@ -229,14 +319,14 @@ def test_an_unfinished_run_says_so(results: Path, tmp_path: Path) -> None:
     path.write_text("".join(f"{line}\n" for line in path.read_text().splitlines()[:2]))
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 0
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "1 image is still to come" in text and "Do not rely" not in text
+    assert "1 picture is still to come" in text and "Do not rely" not in text
 
 
 def test_too_large_a_page_shows_fewer_images(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = find([results / "dist-x"])
     whole = html.render(found)
     monkeypatch.setattr(html, "LARGEST", len(whole.encode()) - 1)
-    assert "The first 1 of 3 images" in html.render(found)
+    assert "The first 1 of 3 pictures" in html.render(found)
     monkeypatch.setattr(html, "LARGEST", 1000)
     with pytest.raises(ValueError, match="report fewer folders"):
         html.render(found)
@@ -284,10 +374,12 @@ def test_mistakes_get_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for arguments, sentence in (
         ([str(tmp_path / "nowhere")], "is not a folder"),
         ([str(tmp_path)], "no results in"),
-        ([str(tmp_path), "--most", "0"], "at least 1"),
     ):
         assert main(["report", *arguments, "--out", str(tmp_path / "r.html")]) == 2
         assert sentence in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["report", str(tmp_path), "--most", "0"])
+    assert "at least 1" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -325,7 +417,7 @@ def test_in_a_browser(browser: Any, page: Path) -> None:
     inside = first.find_element(By.CLASS_NAME, "sentence")
     assert not inside.is_displayed()
     first.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
-    assert inside.is_displayed() and "kept under every" in inside.text
+    assert inside.is_displayed() and "under every rotation within" in inside.text
     inside_images = first.find_elements(By.TAG_NAME, "img")
     assert inside_images and all(i.size["width"] > 20 for i in first.find_elements(By.CSS_SELECTOR, ".frames img"))
     first.find_element(By.TAG_NAME, "summary").send_keys(Keys.ESCAPE)
@@ -367,6 +459,19 @@ def test_it_fits_the_screen_in_both_schemes(browser: Any, page: Path, width: int
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get(page.as_uri())
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    # letters of the plots stay readable, and plots stay inside their frames
+    told = "return [...document.querySelectorAll('.plot')].map(p => [p.getBoundingClientRect().width / 360 * 12.5, "
+    plots = browser.execute_script(
+        told + "p.getBoundingClientRect().right, p.parentElement.getBoundingClientRect().right])"
+    )
+    assert len(plots) >= 5 and all(10 <= letters <= 16.5 and right <= frame for letters, right, frame in plots)
+    alone = browser.execute_script("return document.querySelector('#run-3 .cards').getBoundingClientRect().width")
+    card = browser.execute_script("return document.querySelector('#run-3 .card').getBoundingClientRect().width")
+    assert card > 0.9 * alone, "a single card fills its row"
+    claims = browser.execute_script(
+        "return [...document.querySelectorAll('.claim')].map(c => c.getBoundingClientRect().right)"
+    )
+    assert max(claims) == pytest.approx(claims[-1], abs=1), "the last row of claims is full"
     colour = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     brightness = sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
     assert (brightness > 128) == (scheme == "light")

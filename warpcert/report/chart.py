@@ -50,6 +50,7 @@ class Chart:
     x: Axis
     y: Axis
     _parts: list[Markup] = field(default_factory=list)
+    _whiskers: list[float] = field(default_factory=list)
 
     def curve(self, points: Sequence[Point], css: str, dash: str = "") -> None:
         dashes = Markup(' stroke-dasharray="{}"').format(dash) if dash else ""
@@ -59,9 +60,12 @@ class Chart:
         """The area between two curves."""
         self._add('<path class="band {}" d="{}Z"/>', css, self._path([*high, *reversed(low)]))
 
-    def whisker(self, at: Point, top: float, place: int, css: str) -> None:
-        """An upright bar from a point to `top`, moved left by its place so that several can be told apart."""
-        x, low, high = self._x(at[0]) - 5 * place, self._y(at[1]), self._y(top)
+    def whisker(self, at: Point, top: float, css: str) -> None:
+        """An upright bar from a point to `top`, beside those that stand there already."""
+        x, low, high = self._x(at[0]), self._y(at[1]), self._y(top)
+        while any(abs(x - other) < 5 for other in self._whiskers):
+            x += 5 if at[0] < (self.x.low + self.x.high) / 2 else -5
+        self._whiskers.append(x)
         path = f"M{x - 2:.1f} {low:.1f}h4m-2 0V{high:.1f}m-2 0h4"
         self._add('<path class="bars {}" stroke-width="1.3" d="{}"/>', css, path)
 

@@ -74,7 +74,7 @@ def accuracy(title: str, series: Sequence[Series]) -> Figure:
         if len(series) == 1:
             chart.band(*(_stairs(at, [100 * b[end] for b in bounds]) for end in (0, 1)), CSS[kind])
         else:
-            chart.whisker((at[-1], 100 * bounds[-1][0]), 100 * bounds[-1][1], len(legend), CSS[kind])
+            chart.whisker((at[-1], 100 * bounds[-1][0]), 100 * bounds[-1][1], CSS[kind])
         chart.curve(_stairs(at, [100 * s for s in shares]), CSS[kind], dash)
         legend.append(Entry(name, kind, dash))
     what, drawn = thing(t), "The pale band" if len(series) == 1 else "The upright bar at its end"

@@ -66,7 +66,7 @@ def render(
     environment = Environment(
         loader=PackageLoader("warpcert.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    filters = (words.cell, words.percent, words.duration, words.between, compared)
+    filters = (words.cell, words.percent, words.duration, words.between, words.lowered, compared)
     environment.filters |= {f.__name__: f for f in filters}
     views = [_view(run, most, commands) for run in found.all_runs]
     papers = sorted(found.papers, key=lambda p: _place(p, order))

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
+from markupsafe import Markup, escape
+
 from warpcert.certificates import Kind
 from warpcert.certificates.words import attacker, thing
 from warpcert.report.results import RunFolder
@@ -21,6 +23,7 @@ __all__ = [
     "duration",
     "explained",
     "grouped",
+    "lowered",
     "percent",
     "plain_words",
     "settings",
@@ -71,6 +74,11 @@ def percent(share: float) -> str:
 def between(level: Level) -> str:
     """The interval of a certified accuracy."""
     return f"{100 * level.low:.1f}–{100 * level.high:.1f} %"
+
+
+def lowered(text: str) -> Markup:
+    """A text with its indices below the line: σ_γ."""
+    return Markup(re.sub(r"_([γδ])", r"<sub>\1</sub>", str(escape(text))))
 
 
 def explained(*texts: str) -> list[str]:

@@ -21,7 +21,7 @@ for (const gallery of document.querySelectorAll(".gallery")) {
       show();
     });
   }
-  search.addEventListener("input", show);
+  search?.addEventListener("input", show); // one card alone has no filters
   gallery.addEventListener("keydown", (event) => {
     const card = event.target.closest(".card");
     if (!card) return;
