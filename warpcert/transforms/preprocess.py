@@ -16,31 +16,48 @@ __all__ = ["Preprocess"]
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Preprocess:
     """P x = V B V x, with V a 0/1 mask and B a normalised Gaussian blur that sees 0 outside the frame.
 
-    vignette   none, circle (pixels within min(H,W)/2 − margin of the centre) or rectangle (cuts a frame of `margin`)
-    blur_sigma, blur_size   entries exp(−(i²+j²)/(2σ²)) on size × size pixels, sum 1; sigma 0 means no blur
+    vignette     none, circle (pixels within min(H,W)/2 − margin of the centre) or rectangle (cuts a frame of `margin`)
+    margin       in pixels: 1 with a vignette, unless told otherwise
+    blur         σ in pixels, kept as `blur_sigma`; 0 means no blur
+    blur_size    entries exp(−(i²+j²)/(2σ²)) on size × size pixels, sum 1; by default as many as lie within 2σ
 
     B is separable, so B x = B_H x B_Wᵀ with two banded matrices: two matrix products for a whole batch. They must
     run in full float32: call it with TF32 matrix products off (torch's default), it refuses otherwise.
     """
 
-    vignette: str = "none"
-    margin: float = 0.0
-    blur_sigma: float = 0.0
-    blur_size: int = 1
+    vignette: str
+    margin: float
+    blur_sigma: float
+    blur_size: int
 
-    def __post_init__(self) -> None:
-        if self.vignette not in ("none", "circle", "rectangle"):
-            raise ValueError(f"vignette {self.vignette!r} is not known; choose none, circle or rectangle")
-        if not (math.isfinite(self.margin) and self.margin >= 0):
-            raise ValueError(f"vignette margin must be a finite number of pixels ≥ 0; got {self.margin}")
-        if not (math.isfinite(self.blur_sigma) and self.blur_sigma >= 0):
-            raise ValueError(f"blur_sigma must be finite and ≥ 0 (0: no blur); got {self.blur_sigma}")
-        if self.blur_size < 1 or self.blur_size % 2 == 0:
-            raise ValueError(f"blur_size must be odd and ≥ 1; got {self.blur_size}")
+    def __init__(
+        self,
+        vignette: str = "none",
+        margin: float | None = None,
+        blur_sigma: float | None = None,
+        blur_size: int | None = None,
+        *,
+        blur: float | None = None,
+    ) -> None:
+        if vignette not in ("none", "circle", "rectangle"):
+            raise ValueError(f"vignette {vignette!r} is not known; choose none, circle or rectangle")
+        if blur is not None and blur_sigma is not None:
+            raise ValueError(f"blur and blur_sigma are two names of one number; got {blur} and {blur_sigma}")
+        margin = (0.0 if vignette == "none" else 1.0) if margin is None else margin
+        sigma = next((v for v in (blur, blur_sigma) if v is not None), 0.0)
+        if not (math.isfinite(margin) and margin >= 0):
+            raise ValueError(f"vignette margin must be a finite number of pixels ≥ 0; got {margin}")
+        if not (math.isfinite(sigma) and sigma >= 0):
+            raise ValueError(f"the blur's σ must be finite and ≥ 0 (0: no blur); got {sigma}")
+        size = 2 * math.ceil(2 * sigma) + 1 if blur_size is None else blur_size
+        if size < 1 or size % 2 == 0:
+            raise ValueError(f"blur_size must be odd and ≥ 1; got {size}")
+        for name, value in (("vignette", vignette), ("margin", margin), ("blur_sigma", sigma), ("blur_size", size)):
+            object.__setattr__(self, name, value)
 
     @property
     def is_identity(self) -> bool:
