@@ -10,7 +10,6 @@ import torch
 
 import warpcert as wc
 from warpcert.learn import data
-from warpcert.learn.foreign import EMBEDDED, open_model
 
 pytest.importorskip("art", reason="the adapter is an extra: pip install 'warpcert[art]'")
 pytestmark = pytest.mark.filterwarnings("ignore:::art")
@@ -23,36 +22,42 @@ from warpcert.app.art import PyTorchTransformationSmoothing  # noqa: E402
 DIGITS = data.load("mnist500")
 X = torch.stack([DIGITS.image(i) for i in range(3)]).numpy()
 Y = DIGITS.labels[:3].numpy()
-MODEL = open_model(EMBEDDED, (1, 28, 28), torch.device("cpu"))
-DEFENCE = wc.Defence.from_dict(MODEL.extra["defence"])
+SMOOTH = wc.load("mnist-rotation")
+assert isinstance(SMOOTH, wc.Smoothed)
 ARTS: dict[str, Any] = {
-    "model": MODEL.classifier,
+    "model": SMOOTH.network,
     "loss": torch.nn.CrossEntropyLoss(),
     "input_shape": (1, 28, 28),
     "nb_classes": 10,
     "device_type": "cpu",
     "sample_size": 60,
-    "scale": DEFENCE.sigma_noise,
+    "scale": SMOOTH.noise,
     "alpha": 0.05,
 }
+FAST = {"windows": 1, "betas": 20}
 
 
 def ours(**more: Any) -> PyTorchTransformationSmoothing:
-    return PyTorchTransformationSmoothing(**ARTS | {"gamma": 3, "preprocess": DEFENCE.preprocess} | more)
+    usual: dict[str, Any] = {"threat": wc.Threat.rotation(3), "preprocess": SMOOTH.preprocess, "settings": FAST}
+    return PyTorchTransformationSmoothing(**ARTS | usual | more)
+
+
+def cover(**more: Any) -> PyTorchTransformationSmoothing:
+    return ours(**{"over": {}, "settings": {}} | more)
 
 
 @pytest.mark.parametrize("method", ["dist-x", "cover"])
 def test_certify_returns_what_art_returns(method: str) -> None:
     """Types and shapes of the real class; the radius is the certificate's, and never more than Γ."""
     art_label, art_radius = PyTorchRandomizedSmoothing(**ARTS).certify(X[:1], n=100)
-    smoothed = ours(method=method, windows=1, betas=20, sigma=10)
+    smoothed = cover() if method == "cover" else ours(over={"rotation": 10})
     label, radius = smoothed.certify(X, n=300, batch_size=64)
     for mine, theirs in ((label, art_label), (radius, art_radius)):
         assert type(mine) is type(theirs) and mine.dtype == theirs.dtype and mine.shape == (3,)
     assert (label == Y).any() and set(label) <= {-1, *Y.tolist()}
     assert ((radius > 0) == (label >= 0)).all() and (radius <= 3 + 1e-9).all()
     (c,) = smoothed.certificates(X[:1], n=300, batch_size=64)
-    assert c.kind is wc.Kind.WITH_CONFIDENCE and c.method == method and c.alpha == 0.05
+    assert c.kind is wc.Kind.WITH_CONFIDENCE and c.method == method and c.to_dict()["alpha"] == 0.05
     if label[0] >= 0:
         assert c.covers(c.threat.transform.box(min(radius[0], 2.9)))
 
@@ -63,7 +68,7 @@ def test_no_confidence_means_minus_one_and_zero() -> None:
             return torch.stack((z[:, 0, 0, 0], z[:, 0, 0, 1]), 1)  # noise against noise
 
     torn = {"model": Torn(), "nb_classes": 2}
-    label, radius = ours(**torn, windows=1, betas=20).certify(np.zeros_like(X[:1]), n=300)
+    label, radius = ours(**torn).certify(np.zeros_like(X[:1]), n=300)
     assert label.tolist() == [-1] and radius.tolist() == [0.0]
     assert ours(**torn).predict(np.zeros_like(X[:1])).tolist() == [[0, 0]]  # ART's abstention
     assert ours(**torn).predict(np.zeros_like(X[:1]), is_abstain=False).sum() == 1
@@ -71,7 +76,7 @@ def test_no_confidence_means_minus_one_and_zero() -> None:
 
 def test_with_pixel_noise_alone_it_predicts_as_art_does() -> None:
     """The same classifier in both: no parameter noise, no P. Digits on which the votes are clear."""
-    mine = ours(method="cover", preprocess=wc.Preprocess(), sample_size=200)
+    mine = cover(preprocess=wc.Preprocess(), sample_size=200)
     theirs = PyTorchRandomizedSmoothing(**ARTS | {"sample_size": 200})
     a, b = (s._prediction_counts(X[0], n=4000, batch_size=500) / 4000 for s in (mine, theirs))
     assert np.abs(a - b).max() < 0.06  # five standard errors
@@ -83,7 +88,7 @@ def test_with_pixel_noise_alone_it_predicts_as_art_does() -> None:
 
 def test_normalisation_by_art_is_part_of_the_classifier() -> None:
     plain = ours()._prediction_counts(X[0], n=300, batch_size=300)
-    shifted = ours(model=Shift(MODEL.classifier), preprocessing=(0.5, 1.0))._prediction_counts(X[0], 300, 300)
+    shifted = ours(model=Shift(SMOOTH.network), preprocessing=(0.5, 1.0))._prediction_counts(X[0], 300, 300)
     assert np.abs(plain - shifted).max() < 75  # the same distribution: five standard errors
     assert plain.argmax() == shifted.argmax() == Y[0]
 
@@ -99,8 +104,8 @@ class Shift(torch.nn.Module):
 
 def test_gradients_pass_through_P() -> None:
     x = torch.from_numpy(X).requires_grad_()
-    loss = torch.nn.functional.cross_entropy(MODEL.classifier(DEFENCE.preprocess(x)), torch.from_numpy(Y))
-    loss.backward()
+    loss = torch.nn.functional.cross_entropy(SMOOTH.network(SMOOTH.preprocess(x)), torch.from_numpy(Y))
+    loss.backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None
     mine = ours().loss_gradient(X, np.eye(10)[Y])
     torch.testing.assert_close(torch.from_numpy(mine), x.grad, rtol=1e-3, atol=1e-6)
@@ -118,7 +123,7 @@ def test_fit_trains_under_the_transformation() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
     optimizer = torch.optim.Adam(model.parameters(), 0.003)
-    smoothed = ours(model=model, optimizer=optimizer, sigma=10)
+    smoothed = ours(model=model, optimizer=optimizer, over={"rotation": 10})
     x = torch.stack([DIGITS.image(i) for i in range(500)]).numpy()
     before = smoothed.compute_loss(x, DIGITS.labels.numpy()).mean()
     smoothed.fit(x, DIGITS.labels.numpy(), batch_size=50, nb_epochs=3)
@@ -126,10 +131,35 @@ def test_fit_trains_under_the_transformation() -> None:
 
 
 def test_settings_travel_as_art_wants_them() -> None:
-    smoothed = ours(sigma=7)
-    assert smoothed.get_params()["sigma"] == 7
-    smoothed.set_params(gamma=4)
-    assert smoothed.threat == wc.Threat.of("rotation", 4)
-    for wrong in ({"method": "base"}, {"transform": "shear"}, {"sigma": -1}, {"attacker": "sinc"}):
+    smoothed = ours(over={"rotation": 7})
+    assert smoothed.get_params()["over"] == {"rotation": 7}
+    smoothed.set_params(threat=wc.Threat.rotation(4))
+    assert smoothed.threat == smoothed.classifier.threat == wc.Threat.rotation(4)
+    wrongs: tuple[dict[str, Any], ...] = (
+        {"over": {"shear": 3}},
+        {"over": {"rotation": -1}},
+        {"over": {"scaling": 3}},
+        {"settings": {"luck": 7}},
+        {"interpolation": "sinc"},
+    )
+    for wrong in wrongs:
         with pytest.raises(ValueError):
             ours(**wrong)
+
+
+def test_a_classifier_is_taken_as_it_is() -> None:
+    """The certified function is the classifier's: its facts, its network's fingerprint, its name, its threat."""
+    assert isinstance(SMOOTH, wc.Smoothed)
+    smoothed = PyTorchTransformationSmoothing.of(
+        SMOOTH, (1, 28, 28), 10, threat=wc.Threat.rotation(3), settings=FAST, sample_size=60, alpha=0.05
+    )
+    assert smoothed.classifier.facts == SMOOTH.facts and smoothed.classifier.name == "mnist-rotation"
+    assert smoothed.classifier.fingerprint == SMOOTH.fingerprint
+    z = torch.from_numpy(X)
+    assert torch.allclose(smoothed.classifier.logits(z), SMOOTH.logits(z), atol=1e-5)
+    (c,) = smoothed.certificates(X[:1], n=300, batch_size=64)
+    assert c.classifier.fingerprint == SMOOTH.fingerprint and str(c).find("mnist-rotation") > 0
+    assert PyTorchTransformationSmoothing.of(SMOOTH, (1, 28, 28), 10).threat == SMOOTH.threat
+    for wrong in (wc.load("mnist-rotation-exact"), wc.Smoothed(lambda v: v, noise=1.0)):
+        with pytest.raises(ValueError, match="ART"):
+            PyTorchTransformationSmoothing.of(wrong, (1, 28, 28), 10)  # type: ignore[arg-type]

@@ -85,7 +85,7 @@ def test_turn_certify_download(page: webdriver.Chrome, downloads: Path) -> None:
     slider.send_keys(Keys.ARROW_LEFT * 5)  # the thumb goes left with the needle: counter-clockwise
     wait(page, lambda b: said(b, "angle") == "5°" and "5° is inside" in said(b, "here"))
     wait(page, lambda b: b.find_element(By.ID, "dial").get_attribute("data-url") != before)
-    wait(page, lambda b: needle(b) < 0 and side_of_the_top(b) < -0.3)
+    wait(page, lambda b: needle(b) < 0 and side_of_the_top(b) < -0.1)
     wait(page, lambda b: "5.5°" in said(b, "ranges") and b.find_element(By.ID, "low").get_attribute("src"))
     slider.send_keys(Keys.ARROW_LEFT * 20)
     wait(page, lambda b: "Beyond" in said(b, "beyond") and "outside the certified range" in said(b, "here"))

@@ -4,7 +4,7 @@ pixel noise.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import torch
@@ -13,10 +13,8 @@ from torch import Tensor
 
 from warpcert import methods
 from warpcert.certificates import Certificate
-from warpcert.classifier.defence import Defence
+from warpcert.classifier import About, Plain, Smoothed
 from warpcert.classifier.voting import fresh_generator, votes
-from warpcert.methods.run import Sampling
-from warpcert.networks.resnet import fingerprint
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
@@ -28,6 +26,7 @@ except ImportError:
 __all__ = ["PyTorchTransformationSmoothing"]
 
 CHUNK = 1024  # pictures transformed at a time by `fit`
+OURS = ("over", "threat", "preprocess", "interpolation", "settings")
 
 
 @final
@@ -36,60 +35,60 @@ class PyTorchTransformationSmoothing(PyTorchRandomizedSmoothing):  # type: ignor
     confidence 1 − alpha each, the smoothed classifier keeps the label for every γ within ±r (degrees, pixels, per
     cent …; on every axis). −1 and 0.0 mean that it abstains.
 
-    All arguments of ART's class, pictures [N,C,H,W] in [0,1], and:
+    All arguments of ART's class, pictures [N,C,H,W] in [0,1], and those of `wc.Smoothed`; `scale` is its pixel noise:
 
-    transform, gamma   the attacker's, within ±gamma; `attacker` is his interpolation, `quantized` his 8-bit rounding
-    sigma              of the parameter noise, in gamma's units; `scale` is that of the pixel noise
-    preprocess, interpolation   the defender's
-    method             "dist-x" smooths over parameters and noise; "cover" over noise alone (sigma is not used)
-    windows, betas     as those of `warpcert certify`
+    over, preprocess, interpolation   the classifier's; over={} smooths by noise alone
+    threat      what is certified against
+    settings    of the method, which is `dist-x`, or `cover` without `over`: windows, betas …
+
+    `of` takes a classifier that is there already.
     """
 
-    estimator_params: ClassVar[list[str]] = [
-        *PyTorchRandomizedSmoothing.estimator_params,
-        *("transform", "gamma", "sigma", "preprocess", "interpolation", "attacker", "quantized"),
-        *("method", "windows", "betas"),
-    ]
+    estimator_params: ClassVar[list[str]] = [*PyTorchRandomizedSmoothing.estimator_params, *OURS]
 
-    def __init__(
-        self,
-        *args: Any,
-        transform: str = "rotation",
-        gamma: float = 30.0,
-        sigma: float = 30.0,
-        preprocess: Preprocess = Preprocess(),
-        interpolation: str = "bicubic",
-        attacker: str = "bilinear",
-        quantized: bool = True,
-        method: str = "dist-x",
-        windows: int = 3,
-        betas: int = 500,
-        **kwargs: Any,
-    ) -> None:
-        if method not in ("dist-x", "cover"):
-            raise ValueError(f"method {method!r} gives ART no certificates; choose dist-x or cover")
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        own = {name: kwargs.pop(name) for name in OURS if name in kwargs}
         super().__init__(*args, **kwargs)
-        self.transform, self.gamma, self.sigma = transform, gamma, sigma
-        self.preprocess, self.interpolation = preprocess, interpolation
-        self.attacker, self.quantized = attacker, quantized
-        self.method, self.windows, self.betas = method, windows, betas
-        _ = self.defence, self.threat  # refuse now what does not fit
+        self.over: dict[str, Any] = own.get("over", {"rotation": 30.0})
+        self.threat: Threat = own.get("threat") or Threat.rotation(degrees=30.0)
+        self.preprocess: Preprocess = own.get("preprocess") or Preprocess()
+        self.interpolation: str = own.get("interpolation", "bicubic")
+        self.settings: dict[str, Any] = dict(own.get("settings", {}))
+        if why := self._method(n=1000).refuses(self.classifier, self.threat):  # now rather than later
+            raise ValueError(why)
 
-    @property
-    def defence(self) -> Defence:
-        """What the smoothed classifier computes."""
-        made = Defence.surface(
-            self.transform,
-            self.sigma,
-            noise=self.scale,
-            interpolation=self.interpolation,
-            preprocess=self.preprocess,
+    @classmethod
+    def of(cls, classifier: Smoothed, input_shape: tuple[int, ...], nb_classes: int, **more: Any) -> Self:
+        """Around a smoothed classifier, with its own threat; `more` as ART takes it. It is certified as it is."""
+        if not isinstance(classifier, Smoothed) or classifier.nested or classifier.precision != "float32":
+            raise ValueError("ART smooths classifiers that vote once per sample, in float32: give such a wc.Smoothed")
+        if not isinstance(classifier.network, torch.nn.Module):
+            raise ValueError("ART needs a network that is an nn.Module")
+        about = {"threat": classifier.threat, "settings": _fitting(classifier)}
+        made = cls(
+            classifier.network,
+            more.pop("loss", torch.nn.CrossEntropyLoss()),
+            input_shape,
+            nb_classes,
+            scale=classifier.noise,
+            over=dict(classifier.over),
+            preprocess=classifier.preprocess,
+            interpolation=classifier.interpolation,
+            **about | more,
         )
-        return made.without_parameter_noise(self.scale) if self.method == "cover" else made
+        made._name = classifier.name
+        return made
+
+    _name = ""
 
     @property
-    def threat(self) -> Threat:
-        return Threat.of(self.transform, self.gamma, interpolation=self.attacker, quantized=self.quantized)
+    def classifier(self) -> Smoothed:
+        """What is deployed and certified: ART's network, with its own preprocessing of inputs, behind P and noise."""
+        network = _Through(self)
+        about = About(name=self._name, threat=self.threat)
+        return Smoothed(
+            network, self.scale, self.over, preprocess=self.preprocess, interpolation=self.interpolation, about=about
+        )
 
     def certify(self, x: NDArray[Any], n: int, batch_size: int = 32) -> tuple[NDArray[Any], NDArray[Any]]:
         """Labels and certified radii, as ART's: −1 and 0.0 where it abstains."""
@@ -98,13 +97,10 @@ class PyTorchTransformationSmoothing(PyTorchRandomizedSmoothing):  # type: ignor
 
     def certificates(self, x: NDArray[Any], n: int, batch_size: int = 32) -> list[Certificate]:
         """The same with all that a radius leaves out; n samples per picture (of a cover, at most per window)."""
-        sampling = Sampling(n=n, n0=self.sample_size, alpha=self.alpha, windows=self.windows, batch=batch_size)
-        f, defence, threat, model = self._classifier, self.defence, self.threat, fingerprint(self.model)
         self._model.eval()
+        classifier, method = self.classifier, self._method(n=n, n0=self.sample_size, batch=batch_size)
         pictures = [torch.from_numpy(np.asarray(v, dtype=np.float32)).to(self.device) for v in x]
-        if self.method == "cover":
-            return [methods.cover(f, z, defence, threat, sampling, model=model) for z in pictures]
-        return [methods.dist_spt_x(f, z, defence, threat, sampling, betas=self.betas, model=model) for z in pictures]
+        return [methods.certify_with(method, classifier, z, self.threat) for z in pictures]
 
     def fit(self, x: NDArray[Any], y: NDArray[Any], batch_size: int = 128, nb_epochs: int = 10, **kwargs: Any) -> None:
         """Trains on what the smoothed classifier will see: each epoch, every picture under a fresh parameter, and ART
@@ -118,29 +114,55 @@ class PyTorchTransformationSmoothing(PyTorchRandomizedSmoothing):  # type: ignor
         """∇_x of the loss of f(P x): P is its own transpose."""
         return self._apply_P(super().loss_gradient(self._apply_P(x), y, *args, **kwargs))
 
-    def _classifier(self, batch: Tensor) -> Tensor:
-        logits: Tensor = self._predict_framework(batch)[0]
-        return logits
+    def _method(self, **given: Any) -> methods.Method:
+        name = "dist-x" if self.over else "cover"
+        return methods.chosen(self.classifier, name, **{"alpha": self.alpha} | given | self.settings)
 
     def _prediction_counts(self, x: NDArray[Any], n: int | None = None, batch_size: int = 128) -> NDArray[Any]:
         """The votes that ART's `predict` decides by."""
         self._model.eval()
         z = torch.from_numpy(np.asarray(x, dtype=np.float32)).to(self.device)
-        count = self.sample_size if n is None else n
+        count, classifier = self.sample_size if n is None else n, self.classifier
         generator = fresh_generator(z.device)
-        return votes(self._classifier, self.defence, z, count, generator, batch=batch_size).numpy()
+        return votes(classifier.logits, classifier.own_defence, z, count, generator, batch=batch_size).numpy()
 
     def _view(self, x: NDArray[Any]) -> NDArray[Any]:
-        z = torch.from_numpy(np.asarray(x, dtype=np.float32))
-        return self.defence.view(z, self.defence.draw_beta(len(z), fresh_generator(z.device))).numpy()
+        z, defence = torch.from_numpy(np.asarray(x, dtype=np.float32)), self.classifier.own_defence
+        return defence.view(z, defence.draw_beta(len(z), fresh_generator(z.device))).numpy()
 
     def _apply_P(self, x: NDArray[Any]) -> NDArray[Any]:
         return self.preprocess(torch.from_numpy(np.asarray(x, dtype=np.float32))).numpy()
 
 
+@final
+class _Through:
+    """ART's network as it computes logits, its own preprocessing included."""
+
+    def __init__(self, smoothing: PyTorchTransformationSmoothing) -> None:
+        self._smoothing = smoothing
+        before = [repr(op) for op in smoothing.preprocessing_operations if not _changes_nothing(op)]
+        self.fingerprint = "; then ".join([*before, Plain(smoothing.model).source])
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        logits: Tensor = self._smoothing._predict_framework(batch)[0]
+        return logits
+
+
+def _changes_nothing(operation: Any) -> bool:
+    """ART puts a standardisation by mean 0 and deviation 1 before every network."""
+    return bool(np.all(getattr(operation, "mean", 1) == 0) and np.all(getattr(operation, "std", 0) == 1))
+
+
+def _fitting(classifier: Smoothed) -> dict[str, Any]:
+    """The classifier's own settings, if they are for the method that is used here; α, n and the like are ART's."""
+    usual = "dist-x" if classifier.over else "cover"
+    own = dict(classifier.settings) if classifier.method == usual else {}
+    return {k: v for k, v in own.items() if k not in ("alpha", "n", "n0", "batch", "seed")}
+
+
 def _radius(c: Certificate) -> float:
     """The largest r with every γ within ±r certified, in surface units; 0 if it abstains."""
-    reach, t = c.reach, c.threat.transform
-    if c.abstains or reach is None:
+    if c.abstains or c.range is None:
         return 0.0
-    return min(min(t.surface(hi), -t.surface(lo)) for lo, hi in zip(reach.lower, reach.upper, strict=True))
+    axes: Any = c.range if isinstance(c.range[0], tuple) else (c.range,)
+    return float(min(min(high, -low) for low, high in axes))
