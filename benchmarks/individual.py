@@ -17,9 +17,9 @@ from statistics import median
 
 import torch
 
-from warpcert.app.cli.individual import INVERSES
 from warpcert.classifier.defence import Defence
 from warpcert.learn import data
+from warpcert.originals.named import INVERSES
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
@@ -51,7 +51,7 @@ def measure(options: argparse.Namespace, refinements: int, threat: Threat, defen
         found = inverse.survivors(x_attacked, threat)
         beta = defence.draw_beta(options.betas, g).to(x.device) - gamma
         start = time.perf_counter()
-        bound = inverse.errors(x_attacked, found, threat, defence, beta).amax(1)
+        bound = inverse.errors(found, defence, beta).amax(1)
         E, seconds = float(bound.max()), time.perf_counter() - start
         true = defence.view(x_attacked.double(), beta) - defence.view(x.double(), beta + gamma)
         errors = torch.linalg.vector_norm(true.flatten(1), dim=1)

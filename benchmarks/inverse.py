@@ -68,7 +68,7 @@ def run(
     start = time.perf_counter()
     originals: Originals = inverse.survivors(x_attacked, threat)
     middle = time.perf_counter()
-    errors = inverse.errors(x_attacked, originals, threat, defence, beta).cpu()
+    errors = inverse.errors(originals, defence, beta).cpu()
     end = time.perf_counter()
     truth = torch.linalg.vector_norm(
         (defence.view(x_attacked.double(), beta.to(x)) - defence.view(x, (beta + gamma).to(x))).flatten(1), dim=1

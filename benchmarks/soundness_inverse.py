@@ -115,7 +115,7 @@ def inverse_row(row: Row, options: argparse.Namespace, inverse: str, transform: 
         x_attacked = threat.attacked(x, gamma)[0]
         beta = torch.cat((defence.draw_beta(BETAS - 2, g).to(x), -gamma, 0 * gamma))
         found = analysis.survivors(x_attacked, threat)
-        bound = analysis.errors(x_attacked, found, threat, defence, beta)
+        bound = analysis.errors(found, defence, beta)
         zero = torch.zeros_like(gamma)
         pairs = [(z, gamma) for z in (x, *others(x, x_attacked, gamma, threat, defence, beta, g))]
         pairs += [(x_attacked, zero)] if torch.equal(threat.attacked(x_attacked, zero)[0], x_attacked) else []

@@ -69,7 +69,7 @@ def one_cell(x: Tensor, threat: Threat, gamma: Tensor, width: float, place: floa
     high = torch.where((high > 0) & (gamma < 0), 0.0, high)
     found = interval_inverse(x_attacked, threat, low, high, refinements=3)
     assert bool(found.possible)
-    return x_attacked, Originals(low, high, found.low, found.high, 1, 0.0)
+    return x_attacked, Originals(x_attacked, threat, low, high, found.low, found.high, 1, 0.0)
 
 
 def true_error(x: Tensor, x_attacked: Tensor, d: Defence, beta: Tensor, gamma: Tensor) -> Tensor:
@@ -137,14 +137,15 @@ def test_no_original_exceeds_the_bound(
     if single:
         x, gamma = x.float(), gamma.float()
     x_attacked, originals = one_cell(x.to(gamma), threat, gamma, width, place)
-    originals = Originals(*(t.double() for t in vars(originals).values() if isinstance(t, Tensor)), 1, 0.0)
-    batch = cells(x_attacked, originals, threat)
+    wide = {name: t.double() for name, t in vars(originals).items() if isinstance(t, Tensor) and name != "x_attacked"}
+    originals = replace(originals, **wide)
+    batch = cells(originals)
     assert not bool(excluded(batch))
     beta = torch.cat((d.draw_beta(3, generator), -gamma.double()))  # the last: T_{β+γ} = identity
-    bound = Lagrangian(steps=4).errors(x_attacked, originals, threat, d, beta)
+    bound = Lagrangian(steps=4).errors(originals, d, beta)
     truth = true_error(x, x_attacked, d, beta, gamma.double())
     assert bool((truth <= bound[:, 0]).all())
-    xa, b, seen, _ = viewed(x_attacked, threat, d, beta)
+    xa, b, seen, _ = viewed(originals, d, beta)
     assert bool((truth <= boxed(batch.pick(0), xa.shape, d, b, seen)).all())
 
 
@@ -170,8 +171,8 @@ def at(parts: Tensor, t: Tensor) -> Tensor:
 def test_the_data_hold_the_truth(name: str, seed: int) -> None:
     """lower ≤ x ≤ upper and |data − A_t x| ≤ doubt at the true t, for wide cells too."""
     for width in (0.003, 0.05, 0.2):
-        x, gamma, threat, originals = a_cell(seed, name, width)
-        c = cells(threat.attacked(x, gamma)[0], originals, threat).pick(0)
+        x, gamma, _, originals = a_cell(seed, name, width)
+        c = cells(originals).pick(0)
         t = 2 * (gamma[0] - c.low) / (c.high - c.low) - 1
         z = x.flatten(1)
         assert bool(((c.lower <= z) & (z <= c.upper)).all())
@@ -184,8 +185,8 @@ def test_lambda_holds_on_the_whole_cell(name: str, seed: int) -> None:
     """λ_max(C_t H_t⁻¹ C_tᵀ) ≤ λ at random t, by an eigenvalue solver; and λ is not wasteful."""
     generator = torch.Generator().manual_seed(seed)
     for width in (0.01, 0.1, 0.4):
-        x, gamma, threat, originals = a_cell(seed, name, width, 7)
-        c = cells(threat.attacked(x, gamma)[0], originals, threat).pick(0)
+        x, _, _, originals = a_cell(seed, name, width, 7)
+        c = cells(originals).pick(0)
         d = defence(name, "bilinear")
         beta = d.draw_beta(3, generator)
         v = view(c, x.shape, d, beta)
@@ -215,8 +216,8 @@ def test_the_family_is_the_mean_of_its_corners(name: str) -> None:
     threat = Threat.of(name, 10 if name == "rotation" else 1)
     x = picture("noise", (1, 6, 7), g)
     gamma = torch.tensor([[0.1] * threat.box.dim], dtype=torch.float64)
-    x_attacked, originals = one_cell(x, threat, gamma, 0.15, 0.4)
-    c = cells(x_attacked, originals, threat).pick(0)
+    _, originals = one_cell(x, threat, gamma, 0.15, 0.4)
+    c = cells(originals).pick(0)
     v = view(c, x.shape, defence(name), torch.full((2, c.dim), 0.3, dtype=torch.float64))
     sign = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=c.dim)), dtype=torch.float64)
     z = torch.rand(1, c.pixels, generator=g, dtype=torch.float64)
@@ -236,8 +237,8 @@ def test_views_stay_below_their_spread() -> None:
     threat = Threat.of("translation", 1)
     d = Defence.surface("translation", 0.5, noise=0.1, interpolation="bilinear")  # no blur
     x = picture("noise", (1, 6, 7), torch.Generator().manual_seed(0))
-    x_attacked, originals = one_cell(x, threat, torch.full((1, 2), 0.1, dtype=torch.float64), 0.3, 0.2)
-    v = view(cells(x_attacked, originals, threat).pick(0), x.shape, d, torch.tensor([[0.3, -0.3]]).double())
+    _, originals = one_cell(x, threat, torch.full((1, 2), 0.1, dtype=torch.float64), 0.3, 0.2)
+    v = view(cells(originals).pick(0), x.shape, d, torch.tensor([[0.3, -0.3]]).double())
     z, dense = 1 - torch.eye(42, dtype=torch.float64), v.dense()[0]  # [F,N], [1+d,v,N]
     seen = torch.stack([z @ at(dense, torch.tensor(t)).abs().mT for t in itertools.product((-1, 0, 1), repeat=2)])
     assert bool((seen <= v.spread(z)[0] + 1e-12).all())
@@ -252,8 +253,10 @@ def test_neighbours_in_the_plane_share_multipliers_only() -> None:
     low[1, 0] = low[0, 0] + 0.08
     high = torch.stack((torch.stack((low[1, 0], low[0, 1] + 0.08)), low[1] + 0.08))
     x_attacked = threat.attacked(x, low[:1])[0]
-    originals = Originals(low, high, torch.zeros(2, 1, 7, 7).double(), torch.ones(2, 1, 7, 7).double(), 2, 0.0)
-    batch = cells(x_attacked, originals, threat)
+    originals = Originals(
+        x_attacked, threat, low, high, torch.zeros(2, 1, 7, 7).double(), torch.ones(2, 1, 7, 7).double(), 2, 0.0
+    )
+    batch = cells(originals)
     group = [batch.pick(k) for k in range(2)]
     assert _groups(group) == [[0, 1]]
     assert [len(each) for each in shared_corners(group)] == [1] * 8
@@ -282,8 +285,8 @@ def test_groups_end_at_grid_lines() -> None:
 
 def test_lambda_needs_every_corner(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the first corner in place of all, λ is too small: without blur, T_{β+γ} is the identity at the last."""
-    x, gamma, threat, originals = a_cell(0, width=0.3, size=7)
-    c = cells(threat.attacked(x, gamma)[0], originals, threat).pick(0)
+    x, _, _, originals = a_cell(0, width=0.3, size=7)
+    c = cells(originals).pick(0)
     d = Defence.surface("rotation", 30, noise=0.1, interpolation="bilinear")
     v = view(c, x.shape, d, -c.high[None])
     d2 = 1 / c.doubt.square().mean(0)
@@ -321,8 +324,8 @@ def test_neighbours_share_their_proof(quantized: bool) -> None:
     found = interval_inverse(x_attacked, threat, edges[:-1], edges[1:], refinements=1)
     wide = torch.where(found.possible[:, None, None, None], found.low, 0.0)
     high = torch.where(found.possible[:, None, None, None], found.high, 1.0)
-    originals = Originals(edges[:-1], edges[1:], wide, high, 3, 0.0)
-    batch = cells(x_attacked, originals, threat)
+    originals = Originals(x_attacked, threat, edges[:-1], edges[1:], wide, high, 3, 0.0)
+    batch = cells(originals)
     group = [batch.pick(k) for k in range(3)]
     assert [len(at) for at in shared_corners(group)] == [1, 2, 2, 1]
     d = defence("rotation")
@@ -337,13 +340,13 @@ def test_neighbours_share_their_proof(quantized: bool) -> None:
             for b in range(4):
                 s = at(v.dense()[b], t)
                 assert float(torch.linalg.eigvalsh(s @ torch.linalg.solve(h, s.mT))[-1]) <= float(proved[b, k])
-    bound = Lagrangian(steps=4).errors(x_attacked, originals, threat, d, beta)
+    bound = Lagrangian(steps=4).errors(originals, d, beta)
     assert bool((true_error(x, x_attacked, d, beta, gamma) <= bound[:, 1]).all())
 
 
 def test_views_apply_their_matrices() -> None:
-    x, gamma, threat, originals = a_cell(1, "translation")
-    c = cells(threat.attacked(x, gamma)[0], originals, threat).pick(0)
+    x, _, _, originals = a_cell(1, "translation")
+    c = cells(originals).pick(0)
     d = defence("translation")
     v = view(c, x.shape, d, d.draw_beta(3, torch.Generator().manual_seed(1)))
     z = torch.randn(3, 2, v.blur.shape[0], dtype=torch.float64)
@@ -370,7 +373,7 @@ def test_no_consistent_original_found_by_linear_programs_exceeds_it(
         assert bool(((originals.lower[k] <= x) & (x <= originals.upper[k])).all())
     d = defence("rotation")
     beta = torch.tensor([[0.3], [-1.1]], dtype=torch.float64)
-    bound = inverse.errors(x_attacked, originals, threat, d, beta)
+    bound = inverse.errors(originals, d, beta)
     assert bound.shape == (2, len(originals.low))
     for b in range(2):
         found, other = worst_consistent(x_attacked, x, threat, d, beta[b : b + 1], gamma)
@@ -392,7 +395,7 @@ def test_shifts_are_found_and_bounded() -> None:
     assert int(inside.sum()) == 1 and len(originals.low) <= 60
     d = defence("translation", margin=1)
     beta = torch.tensor([[0.3, 0.2], [-1.1, 0.4]], dtype=torch.float64)
-    bound = inverse.errors(x_attacked, originals, threat, d, beta)
+    bound = inverse.errors(originals, d, beta)
     truth = true_error(x, x_attacked, d, beta, gamma)
     assert bool((truth <= bound[:, inside][:, 0]).all())
     assert float(bound.max()) <= 3 * float(truth.max())
@@ -406,8 +409,8 @@ def test_far_cells_are_excluded_and_the_rest_is_left() -> None:
     x_attacked = threat.attacked(x, gamma)[0]
     edges = torch.linspace(math.radians(4), math.radians(6), 41, dtype=torch.float64)[:, None]
     found = interval_inverse(x_attacked, threat, edges[:-1], edges[1:], refinements=3)
-    originals = Originals(edges[:-1], edges[1:], found.low, found.high, 40, 0.0)
-    out = excluded(cells(x_attacked, originals, threat))
+    originals = Originals(x_attacked, threat, edges[:-1], edges[1:], found.low, found.high, 40, 0.0)
+    out = excluded(cells(originals))
     inside = ((edges[:-1] <= gamma) & (gamma <= edges[1:]))[:, 0]
     assert not bool(out[inside].any())
     assert int((out & found.possible).sum()) >= 1
@@ -415,10 +418,10 @@ def test_far_cells_are_excluded_and_the_rest_is_left() -> None:
     turned = Threat(threat.transform, threat.box)
     left = Lagrangian().survivors(turned.transform.quantize(noise), turned)
     assert bool((left.low.abs() < math.radians(1)).all())  # only near 0, where x' is its own original
-    none = Originals(left.low[:0], left.high[:0], left.lower[:0], left.upper[:0], 1, 0.0)
+    none = replace(left, low=left.low[:0], high=left.high[:0], lower=left.lower[:0], upper=left.upper[:0])
     d = defence("rotation")
     for inverse in (Lagrangian(), Functional()):
-        assert inverse.errors(noise, none, turned, d, torch.zeros(2, 1)).shape == (2, 0)
+        assert inverse.errors(none, d, torch.zeros(2, 1)).shape == (2, 0)
 
 
 def test_what_it_cannot_invert_is_refused() -> None:
@@ -433,15 +436,15 @@ def test_what_it_cannot_invert_is_refused() -> None:
         Lagrangian(motion=0).survivors(x, threat)
     originals = Functional().survivors(x, threat)
     with pytest.raises(ValueError, match="share a transformation"):
-        Lagrangian().errors(x, originals, threat, defence("translation"), beta)
+        Lagrangian().errors(originals, defence("translation"), beta)
     with pytest.raises(ValueError, match="parameter noise"):
-        Lagrangian().errors(x, originals, threat, d.without_parameter_noise(0.1), beta)
+        Lagrangian().errors(originals, d.without_parameter_noise(0.1), beta)
     with pytest.raises(ValueError, match=r"beta \[n,1\]"):
-        Lagrangian().errors(x, originals, threat, d, torch.zeros(2, 2))
+        Lagrangian().errors(originals, d, torch.zeros(2, 2))
     with pytest.raises(ValueError, match="vignette"):
-        Lagrangian().errors(x, originals, threat, defence("rotation", margin=9), beta)
+        Lagrangian().errors(originals, defence("rotation", margin=9), beta)
     with pytest.raises(ValueError, match="nearest jumps"):
-        Lagrangian().errors(x, originals, threat, defence("rotation", "nearest"), beta)
+        Lagrangian().errors(originals, defence("rotation", "nearest"), beta)
 
 
 def test_what_is_enough_is_not_sharpened() -> None:
@@ -455,11 +458,11 @@ def test_what_is_enough_is_not_sharpened() -> None:
     inside = ((originals.low <= gamma) & (gamma <= originals.high)).all(1)
     assert int(inside.sum()) == 1
     beta = torch.tensor([[0.3, 0.2], [-1.1, 0.4], [0.0, 0.0]], dtype=torch.float64)
-    loose = inverse.errors(x_attacked, originals, threat, d, beta, enough=math.inf)
-    sharp = inverse.errors(x_attacked, originals, threat, d, beta)
+    loose = inverse.errors(originals, d, beta, enough=math.inf)
+    sharp = inverse.errors(originals, d, beta)
     assert float(sharp.max()) < 0.9 * float(loose.max())
     half = (float(sharp.max()) + float(loose.max())) / 2
-    between = inverse.errors(x_attacked, originals, threat, d, beta, enough=half)
+    between = inverse.errors(originals, d, beta, enough=half)
     assert float(between.max()) <= half
     changed = between != loose
     assert bool(changed.any()) and bool((loose.amax(1)[changed.any(1)] > half).all())

@@ -112,8 +112,9 @@ def a_cell(name: str, threat: Threat) -> Cell:
     """A cell next to γ = 0.1 of a noisy picture, with boxes [0,1]."""
     x = torch.rand(1, 9, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     low = torch.full((1, threat.box.dim), 0.1, dtype=torch.float64)
-    originals = Originals(low, low + 0.003, torch.zeros_like(x)[None], torch.ones_like(x)[None], 1, 0.0)
-    return cells(threat.attacked(x, low)[0], originals, threat).pick(0)
+    boxes = torch.zeros_like(x)[None], torch.ones_like(x)[None]
+    originals = Originals(threat.attacked(x, low)[0], threat, low, low + 0.003, *boxes, 1, 0.0)
+    return cells(originals).pick(0)
 
 
 def true_lambda(c: Cell, metric: Metric, d: Defence, beta: torch.Tensor) -> torch.Tensor:

@@ -83,7 +83,7 @@ def test_the_original_is_inside_and_its_error_below_the_bound(
     assert cells.any()
     beta = defence.draw_beta(5, g)
     beta = torch.cat((beta, -gamma, gamma * 0))
-    bound = inverse.errors(x_attacked, found, threat, defence, beta)[:, cells].amin(1)
+    bound = inverse.errors(found, defence, beta)[:, cells].amin(1)
     others = [x, *_other_originals(x, x_attacked, gamma, threat, g)]
     for z in others:
         assert (true_errors(z, x_attacked, gamma, defence, beta) <= bound).all()
@@ -100,10 +100,10 @@ def _other_originals(x: Tensor, x_attacked: Tensor, gamma: Tensor, threat: Threa
     return [z for z in tried if torch.equal(threat.attacked(z, gamma)[0], x_attacked)]
 
 
-def exactly(x: Tensor, low: float, high: float, spread: float = 0.0) -> Originals:
-    """x known up to `spread`, γ in one cell."""
-    cell = torch.tensor([[low], [high]], dtype=torch.float64)
-    return Originals(cell[:1], cell[1:], (x - spread).clamp_min(0)[None], (x + spread).clamp_max(1)[None], 1, 0.0)
+def itself(x: Tensor, threat: Threat) -> Originals:
+    """x' = x known to be the original, as nothing was moved."""
+    zero, box = torch.zeros(1, threat.box.dim, dtype=torch.float64), x.double()[None]
+    return Originals(x, threat, zero, zero, box, box, 1, 0.0)
 
 
 def without_motion(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,8 @@ def moved_to_the_end(inverse: IntervalInverse) -> bool:
     x[:, :, 4] = 1
     threat, defence = Threat.of("translation", 1), Defence.surface("translation", 1, noise=0.1)
     start, end = (torch.tensor([v], dtype=torch.float64) for v in ([0.0, 0.0], [0.9, 0.0]))
-    bound = inverse.errors(x, Originals(start, end, x[None], x[None], 1, 0.0), threat, defence, start)[0]
+    found = Originals(x, threat, start, end, x[None], x[None], 1, 0.0)
+    bound = inverse.errors(found, defence, start)[0]
     return bool(true_errors(x, x, end, defence, start) <= bound)
 
 
@@ -160,9 +161,9 @@ def worst_in_the_box(inverse: IntervalInverse) -> bool:
     )
     x = (weights > 0).double().reshape(1, 7, 7)
     other = torch.full_like(x, 0.5)
-    found = Originals(zero, zero, torch.zeros_like(x)[None], torch.ones_like(x)[None], 1, 0.0)
+    found = Originals(other, threat, zero, zero, torch.zeros_like(x)[None], torch.ones_like(x)[None], 1, 0.0)
     only = replace(defence, preprocess=Preprocess("rectangle", 3))
-    bound = inverse.errors(other, found, threat, only, beta)[0]
+    bound = inverse.errors(found, only, beta)[0]
     return bool(true_errors(x, other, zero, only, beta) <= bound)
 
 
@@ -190,12 +191,12 @@ def test_the_float32_slack_is_needed(monkeypatch: pytest.MonkeyPatch, generator:
     x = torch.rand(3, 8, 7, generator=generator)
     defence, threat = Defence.surface("rotation", 30, noise=0.1), Threat.of("rotation", 5)
     beta = defence.draw_beta(50, generator)
-    found = exactly(x.double(), 0.0, 0.0)
+    found = itself(x, threat)
     exact = defence.view(x.double(), beta)
     wrong = torch.linalg.vector_norm((defence.view(x, beta).double() - exact).flatten(1), dim=1)
-    assert (wrong <= IntervalInverse().errors(x, found, threat, defence, beta)[:, 0]).all()
+    assert (wrong <= IntervalInverse().errors(found, defence, beta)[:, 0]).all()
     monkeypatch.setattr(module, "inference_slack", lambda *args: 0.0)
-    assert not (wrong <= IntervalInverse().errors(x, found, threat, defence, beta)[:, 0]).any()
+    assert not (wrong <= IntervalInverse().errors(found, defence, beta)[:, 0]).any()
 
 
 def test_chunks_and_progress(monkeypatch: pytest.MonkeyPatch, generator: torch.Generator) -> None:
@@ -205,13 +206,9 @@ def test_chunks_and_progress(monkeypatch: pytest.MonkeyPatch, generator: torch.G
     x_attacked = threat.attacked(x, torch.tensor([[0.1]]))[0]
     found = IntervalInverse(finest=1).survivors(x_attacked, threat)
     beta, told = defence.draw_beta(3, generator), []
-    whole = IntervalInverse().errors(
-        x_attacked, found, threat, defence, beta, progress=lambda done, total: told.append((done, total))
-    )
+    whole = IntervalInverse().errors(found, defence, beta, progress=lambda done, total: told.append((done, total)))
     one = [
-        IntervalInverse().errors(x_attacked, _cell(found, k), threat, defence, b[None])[0, 0]
-        for b in beta
-        for k in range(len(found.low))
+        IntervalInverse().errors(_cell(found, k), defence, b[None])[0, 0] for b in beta for k in range(len(found.low))
     ]
     assert whole.shape == (3, len(found.low)) and told[-1] == (3, 3)
     torch.testing.assert_close(
@@ -233,7 +230,7 @@ def test_more_splitting_and_refining_is_tighter(generator: torch.Generator) -> N
         inverse = IntervalInverse(refinements=refinements, cells=12, finest=finest)
         found = inverse.survivors(x_attacked, threat)
         left.append(float((found.high - found.low).sum()))
-        sizes.append(float(inverse.errors(x_attacked, found, threat, defence, beta).max()))
+        sizes.append(float(inverse.errors(found, defence, beta).max()))
     assert sizes == sorted(sizes, reverse=True) and left == sorted(left, reverse=True)
     assert sizes[-1] < 0.7 * sizes[0] and left[-1] < 0.6 * left[0]
 
@@ -243,4 +240,4 @@ def test_what_it_cannot_bound_is_refused(generator: torch.Generator) -> None:
     for transform, defender in (("rotation", "nearest"), ("brightness", "bilinear")):
         defence = Defence.surface(transform, 1, noise=0.1, interpolation=defender)
         with pytest.raises(ValueError, match="not jump"):
-            IntervalInverse().errors(x, exactly(x.double(), 0, 0), THREATS["rotation"], defence, torch.zeros(1, 1))
+            IntervalInverse().errors(itself(x, THREATS["rotation"]), defence, torch.zeros(1, 1))

@@ -96,7 +96,7 @@ def test_the_original_lies_in_the_inverse_and_its_error_below_the_bound(loudness
         inside = ((found.lower <= x) & (x <= found.upper)).flatten(1).all(1)
         assert bool((holds & inside).any())
         beta = DEFENCE.draw_beta(20, draw)
-        U = inverse.errors(attacked, found, threat, DEFENCE, beta)
+        U = inverse.errors(found, DEFENCE, beta)
         views = DEFENCE.view(attacked, beta) - DEFENCE.view(x, beta + g)
         true = views.double().flatten(1).norm(dim=1)
         assert bool((true[:, None] <= U[:, holds]).all())
@@ -112,7 +112,7 @@ def test_the_inverse_is_tight_without_clipping_and_wide_with_it() -> None:
     for x in (quiet, loud):
         attacked = threat.attacked(x, up)[0]
         found = VolumeInverse().survivors(attacked, threat)
-        U = VolumeInverse().errors(attacked, found, threat, DEFENCE, beta)[:, -1]
+        U = VolumeInverse().errors(found, DEFENCE, beta)[:, -1]
         true = (DEFENCE.view(attacked, beta) - DEFENCE.view(x, beta + up)).flatten(1).norm(dim=1)
         assert bool((true <= U).all()) and bool((true >= 0.4 * U).all())
         bounds.append(float(U.max()))

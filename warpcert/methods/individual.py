@@ -48,6 +48,7 @@ class Unseen:
         self.generator, self.seed = method.generator(x_attacked.device)
         self.votes_first = threat.box.dim > 1 and self.inner is None and not method.merged
         self.passes, self.analysis = 0, 0.0
+        self.turn, self.share, self.told = 0, 1.0, 0  # windows that are done, what each is of all, thousandths told
         self.ledger = stats.Ledger(method.alpha)
         rest = (1 - CENTRED) * method.alpha
         self.alpha_centred = self.ledger.spend("votes at x'", CENTRED * method.alpha)
@@ -71,7 +72,9 @@ class Unseen:
         made = replace(made, centred=centred)
         if made.p_lower(centred) <= 0.5:
             return self._finished(made, f"class {label} does not surely win at this picture itself")
-        for part, voted in self._voted(made, groups, n):
+        self.share = 1 / len(groups)
+        for turn, (part, voted) in enumerate(self._voted(made, groups, n)):
+            self.turn = turn
             window = self._window(made, part, voted)
             if window is None:
                 assert voted.cell is not None
@@ -123,6 +126,12 @@ class Unseen:
         k = self._merged_votes(label, beta, V, 1.02 * E)
         return Window(hull.center, k, test.betas, self.alpha_votes, cell=hull, E=1.02 * E)
 
+    def _told(self, done: int, of: int) -> None:
+        """Of the analysis of one window: what is done of all."""
+        if self.progress is not None:
+            self.told = max(self.told, int(1000 * self.share * (self.turn + done / max(1, of))))
+            self.progress(self.told, 1000)
+
     def _enough(self, kappa: float | None, hull: Box) -> float:
         """The error that κ forgives in a window: √(far² + E²/σ_δ²) < κ; inf if it forgives none, so that any bound will
         do to say so.
@@ -137,9 +146,7 @@ class Unseen:
         Nested: V = max U_k. None if no cell is possible; a cell that is impossible for one β is so for all.
         """
         start = time.perf_counter()
-        U = self.inverse.errors(
-            self.x, originals, self.threat, self.defence, beta, enough=enough, progress=self.progress
-        )
+        U = self.inverse.errors(originals, self.defence, beta, enough=enough, progress=self._told)
         self.analysis += time.perf_counter() - start
         if bool(U.isnan().any()):
             raise ValueError("the error analysis returned NaN")

@@ -18,7 +18,7 @@ from torch.nn.functional import max_pool2d, pad
 
 from warpcert.errors.curve.path import bernstein
 from warpcert.originals.interval import sources
-from warpcert.transforms import Rotation, SpatialTransform, Translation
+from warpcert.transforms import Flow, Shift, SpatialTransform
 from warpcert.transforms.kernels import Kernel, taps
 
 __all__ = ["Ranges", "affine", "corner_taps", "corners", "family", "remainder", "signs", "slopes"]
@@ -126,14 +126,14 @@ def remainder(
     """|T_θ x − A_t x| ≤ remainder [b,C,N] for θ in the cells [low, high] [b,d] and every x of box which[b].
 
     *One parameter.* A continuous, piecewise smooth h of θ on a cell of width w equals the chord of its ends up to
-    (w²/8) sup|h''| + (w/4) Σ|jumps of h'| (Green's function: ∫G ≤ w²/8, G ≤ w/4). Here h = f(s(θ)). The gradient of
-    the bilinear f jumps across grid lines, by a second difference ≤ 2·range; a line is crossed once, or twice if that
-    component of the velocity can vanish in the cell (once at most: cells are narrower than a quarter turn). Inside
-    regions h'' = f_yy v_y² + 2f_xy v_y v_x + f_xx v_x² + f_y a_y + f_x a_x; rotation has v = (s_x, −s_y), a = −s in
-    (y, x), and the derivatives are at most `slopes`·range. The range is that of the data over all pixels that the
-    regions touched read: those of `Ranges` if at most one line per axis is crossed, otherwise the global one.
+    (w²/8) sup|h''| + (w/4) Σ|jumps of h'| (Green's function: ∫G ≤ w²/8, G ≤ w/4). Here h = f(s(θ)). The gradient of the
+    bilinear f jumps across grid lines, by a second difference ≤ 2·range; a line is crossed once, or twice if that
+    component of the velocity can vanish in the cell (once at most: cells are narrower than `half_turn`). Inside regions
+    h'' = f_yy v_y² + 2f_xy v_y v_x + f_xx v_x² + f_y a_y + f_x a_x with the velocity v = As and the acceleration a =
+    A²s of the flow, and the derivatives of f are at most `slopes`·range. The range is that of the data over all pixels
+    that the regions touched read: those of `Ranges` if at most one line per axis is crossed, otherwise the global one.
 
-    *Two parameters* (translation: v = 1 along its axis, a = 0). Interpolating along one axis, then along the other,
+    *Two parameters* (shifts: v = 1 along its axis, a = 0). Interpolating along one axis, then along the other,
     gives the multilinear chord with an error of at most the sum of both one-parameter remainders, since the second acts
     on a convex combination of two end functions. It has one term more than A_t: t₁t₂ times a quarter of the mixed
     difference of the corners, at most (w₁w₂/4) sup|f_xy|.
@@ -142,8 +142,8 @@ def remainder(
     enclosure and is not counted. Replacing f by the polynomial of that region changes h by at most 2·range·NEAR per
     axis, and the difference from the chord by at most twice that: 8·NEAR for both axes, with SLACK in the total.
     """
-    if not isinstance(transform, (Rotation, Translation)):
-        raise ValueError(f"chords know the paths of rotation and translation; got {transform.name}")
+    if not isinstance(transform, Flow | Shift):
+        raise transform.unknown("no bound of its paths is known")
     height, width = ranges.side
     spans = sources(transform, low, high, height, width)
     first = [torch.minimum(s.low + NEAR, (s.low + s.high) / 2).floor() for s in spans]
@@ -152,14 +152,17 @@ def remainder(
     gradient, straight, mixed = slopes(k)
     kink = 2.0 if k.reach == 1 else 0.0
     step = high - low
-    if isinstance(transform, Rotation):
-        offset = [(side - 1) / 2 for side in ranges.side]
-        centred = [s - o for s, o in zip(spans, offset, strict=True)]
-        size_y, size_x = (s.magnitude for s in centred)
-        turn_y, turn_x = (((s.low <= 0) & (s.high >= 0)).double() for s in centred)
-        curve = straight * (size_x.square() + size_y.square()) + 2 * mixed * size_y * size_x
-        curve = curve + gradient * (size_y + size_x)
-        jumps = kink * (lines[0] * size_x * (1 + turn_x) + lines[1] * size_y * (1 + turn_y))
+    if isinstance(transform, Flow):
+        if step.numel() and not float(step.max()) < transform.half_turn:
+            raise ValueError(f"cells of γ must be narrower than half a turn; got {float(step.max()):.3g}")
+        centred = [s - (side - 1) / 2 for s, side in zip(spans, ranges.side, strict=True)]
+        velocity = transform.velocity(*centred)
+        fast_y, fast_x = (v.magnitude for v in velocity)
+        bent_y, bent_x = (a.magnitude for a in transform.acceleration(*centred))
+        turn_y, turn_x = (((v.low <= 0) & (v.high >= 0)).double() for v in velocity)
+        curve = straight * (fast_y.square() + fast_x.square()) + 2 * mixed * fast_y * fast_x
+        curve = curve + gradient * (bent_y + bent_x)
+        jumps = kink * (lines[0] * fast_y * (1 + turn_y) + lines[1] * fast_x * (1 + turn_x))
         each = step.square() / 8 * curve + step / 4 * jumps
     else:
         right, down = step[:, :1], step[:, 1:]
@@ -168,4 +171,5 @@ def remainder(
     near = ranges.at(which, first[0], first[1])
     wide = (torch.maximum(lines[0], lines[1]) > 1)[:, None]
     near = torch.where(wide, ranges.near.amax((1, 2))[which][:, None, None].clamp_min(1.0), near)
-    return each[:, None] * near * (1 + 1e-9) + 8 * NEAR + SLACK
+    bound: Tensor = each[:, None] * near * (1 + 1e-9) + 8 * NEAR + SLACK
+    return bound

@@ -38,17 +38,15 @@ class Functional(InverseBound):
 
     def errors(
         self,
-        x_attacked: Tensor,
         originals: Originals,
-        threat: Threat,
         defence: Defence,
         beta: Tensor,
         *,
         enough: float = 0.0,
         progress: Callable[[int, int], None] | None = None,
     ) -> Tensor:
-        x, beta, seen, slack = viewed(x_attacked, threat, defence, beta)
-        batch = cells(x, originals, threat)
+        x, beta, seen, slack = viewed(originals, defence, beta)
+        batch = cells(originals)
         result = beta.new_zeros(len(beta), len(originals.low))
         size = max(1, self.memory // (8 * 6 * seen.shape[2] * x.shape[1] * x.shape[2]))
         for k in range(len(originals.low)):

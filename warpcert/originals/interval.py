@@ -175,11 +175,8 @@ def values(x: Tensor, threat: Threat, transform: SpatialTransform, extent: float
 
 def sources(transform: SpatialTransform, low: Tensor, high: Tensor, height: int, width: int) -> list[Interval]:
     """Enclosures [m,N] of the source rows and columns of all pixels, counted from the first pixel's."""
-    y = torch.arange(height, dtype=low.dtype, device=low.device)[:, None] - (height - 1) / 2
-    x = torch.arange(width, dtype=low.dtype, device=low.device)[None, :] - (width - 1) / 2
-    gamma = [Interval(a[:, None, None], b[:, None, None]) for a, b in zip(low.unbind(1), high.unbind(1), strict=True)]
-    ends = zip(transform.source(gamma, y, x), (height, width), strict=True)
-    full = [(s + (side - 1) / 2).expand((low.shape[0], height, width)) for s, side in ends]
+    ends = zip(transform.enclosed(low, high, height, width), (height, width), strict=True)
+    full = [s + (side - 1) / 2 for s, side in ends]
     return [Interval(s.low.flatten(1), s.high.flatten(1)) for s in full]
 
 

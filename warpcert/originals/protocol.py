@@ -34,6 +34,8 @@ SLACK = 1e-11  # of a pixel: float64 sums of values in [0,1], and source points 
 class Originals:
     """If x' = q(T_γ x) with γ ∈ Γ then for one k: γ in cell k and lower[k] ≤ x ≤ upper[k]."""
 
+    x_attacked: Tensor  # x' [C,H,W]
+    threat: Threat
     low: Tensor  # [k,d] cells of γ that survive, internal units, float64
     high: Tensor  # [k,d]
     lower: Tensor  # [k,C,H,W] float64
@@ -54,18 +56,16 @@ class InverseBound(ABC):
     @abstractmethod
     def errors(
         self,
-        x_attacked: Tensor,
         originals: Originals,
-        threat: Threat,
         defence: Defence,
         beta: Tensor,
         *,
         enough: float = 0.0,
         progress: Callable[[int, int], None] | None = None,
     ) -> Tensor:
-        """[n,k]: for β_i and cell k an upper bound of sup{‖P T_β x' − P T_{β+γ} x‖₂ : γ in cell k, x consistent with
-        x'}, float slack included (float64 of the bound, float32 of the deployed P T_β); -inf where the cell is proved
-        impossible.
+        """[n,k]: for β_i and cell k of the originals of x' a bound of sup{‖P T_β x' − P T_{β+γ} x‖₂ : γ in cell k, x
+        consistent with x'}, float slack included (float64 of the bound, float32 of the deployed P T_β); -inf where
+        the cell is proved impossible.
 
         beta [n,d]; bounds need not be sharper than `enough`; `progress` is told (done, all) from time to time.
         """
@@ -96,7 +96,7 @@ class IntervalInverse(InverseBound):
             low, high = halved(low, high)
             examined += len(low)
             low, high, lower, upper = self._kept(x_attacked, threat, low, high)
-        return Originals(low, high, lower, upper, examined, time.perf_counter() - start)
+        return Originals(x_attacked, threat, low, high, lower, upper, examined, time.perf_counter() - start)
 
     def _kept(self, x: Tensor, threat: Threat, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         parts, room = [], max(1, ROOM // x.numel())
@@ -108,9 +108,7 @@ class IntervalInverse(InverseBound):
 
     def errors(
         self,
-        x_attacked: Tensor,
         originals: Originals,
-        threat: Threat,
         defence: Defence,
         beta: Tensor,
         *,
@@ -126,7 +124,8 @@ class IntervalInverse(InverseBound):
         |P(T_β x' − D m)| + P r in every pixel.
         """
         k = _smooth(defence)
-        x, beta = x_attacked.double(), beta.to(x_attacked.device, torch.float64)
+        x, threat = originals.x_attacked.double(), originals.threat
+        beta = beta.to(x)
         height, width = x.shape[1:]
         extent = float(beta.abs().max()) + max(map(abs, (*threat.box.lower, *threat.box.upper)))
         slack = 2 * inference_slack(defence, height, width, x.shape[0], extent)
@@ -196,11 +195,8 @@ def _rectangles(
     transform: SpatialTransform, gamma: list[Interval], height: int, width: int
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Centres and half-widths (rows, columns), each [m,H,W], of what encloses the source points for γ [m] per axis."""
-    like = gamma[0].low
-    y = torch.arange(height, dtype=like.dtype, device=like.device)[:, None] - (height - 1) / 2
-    x = torch.arange(width, dtype=like.dtype, device=like.device)[None, :] - (width - 1) / 2
-    wide = [Interval(g.low[:, None, None], g.high[:, None, None]) for g in gamma]
-    ends = [s.expand((len(like), height, width)) for s in transform.source(wide, y, x)]
+    low, high = torch.stack([g.low for g in gamma], 1), torch.stack([g.high for g in gamma], 1)
+    ends = transform.enclosed(low, high, height, width)
     return [(s.low + s.high) / 2 for s in ends], [(s.high - s.low) / 2 for s in ends]
 
 

@@ -13,11 +13,16 @@ from warpcert.originals.lagrangian.cell import cells
 from warpcert.originals.lagrangian.farkas import excluded
 from warpcert.originals.protocol import IntervalInverse, Originals
 from warpcert.threat import Threat
-from warpcert.transforms import Rotation, Translation
+from warpcert.transforms import Flow, Shift, Transform
 
 __all__ = ["search_originals"]
 
 MOST = 8192  # cells that may be open at once
+
+
+def keeps_distances(transform: Transform) -> bool:
+    """Whether it moves the plane as a whole: how far float64 is off, and column sums, are known for these."""
+    return isinstance(transform, Shift) or (isinstance(transform, Flow) and transform.stretch(-1.0, 1.0) == 1.0)
 
 
 def search_originals(x_attacked: Tensor, threat: Threat, motion: float, refinements: int) -> Originals:
@@ -27,9 +32,9 @@ def search_originals(x_attacked: Tensor, threat: Threat, motion: float, refineme
     A cell is left out only by a proof: an empty interval (`interval_inverse`) or a linear certificate (`excluded`).
     """
     start = time.perf_counter()
-    if not isinstance(threat.transform, (Rotation, Translation)) or threat.interpolation != "bilinear":
+    if not keeps_distances(threat.transform) or threat.interpolation != "bilinear":
         raise ValueError(
-            "the linear inverses know rotation and translation by a bilinear attacker; "
+            "the linear inverses are for rotation and translation, which keep distances, by a bilinear attacker; "
             f"got {threat.transform.name} with {threat.interpolation}"
         )
     if not motion > 0:
@@ -37,7 +42,7 @@ def search_originals(x_attacked: Tensor, threat: Threat, motion: float, refineme
     found = IntervalInverse(refinements=refinements, finest=motion / 2, most=MOST).survivors(x_attacked, threat)
     parts = []
     for at in torch.split(torch.arange(len(found.low), device=found.low.device), max(1, ROOM // x_attacked.numel())):
-        parts.append(at[~excluded(cells(x_attacked, _picked(found, at), threat))])
+        parts.append(at[~excluded(cells(_picked(found, at)))])
     return replace(_picked(found, torch.cat(parts)), seconds=time.perf_counter() - start)
 
 

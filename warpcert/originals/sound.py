@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from warpcert.classifier.defence import Defence
-from warpcert.errors.float32 import loudness_error
+from warpcert.errors.float32 import sample_error
 from warpcert.originals.protocol import InverseBound, Originals
 from warpcert.threat import Threat
-from warpcert.transforms import Volume
+from warpcert.transforms import Tone
 
 __all__ = ["VolumeInverse", "clipped"]
 
@@ -42,7 +42,7 @@ class VolumeInverse(InverseBound):
 
     def survivors(self, x_attacked: Tensor, threat: Threat) -> Originals:
         start = time.perf_counter()
-        t = _volume(threat)
+        t = _louder(threat)
         x = x_attacked.double()
         nodes = torch.linspace(threat.box.lower[0], threat.box.upper[0], self.cells + 1, dtype=x.dtype, device=x.device)
         low, high = nodes[:-1], nodes[1:]
@@ -53,14 +53,12 @@ class VolumeInverse(InverseBound):
         lower = (back * least).amin(0).clamp_min(t.low) - 1e-12
         upper = (back * most).amax(0).clamp_max(t.high) + 1e-12
         possible = (lower <= upper).flatten(1).all(1)
-        low, high = low[possible, None], high[possible, None]
-        return Originals(low, high, lower[possible], upper[possible], self.cells, time.perf_counter() - start)
+        left = low[possible, None], high[possible, None], lower[possible], upper[possible]
+        return Originals(x_attacked, threat, *left, self.cells, time.perf_counter() - start)
 
     def errors(
         self,
-        x_attacked: Tensor,
         originals: Originals,
-        threat: Threat,
         defence: Defence,
         beta: Tensor,
         *,
@@ -68,29 +66,30 @@ class VolumeInverse(InverseBound):
         progress: Callable[[int, int], None] | None = None,
     ) -> Tensor:
         """As promised: e^β times the ℓ2 norm of the largest |x' − e^γ x| per sample, and the float32 slack."""
-        _volume(threat)
-        if not isinstance(defence.transform, Volume) or not defence.preprocess.is_identity:
+        if defence.transform != originals.threat.transform or not defence.preprocess.is_identity:
             raise ValueError("the inverse of a volume change needs a defender of sound: no vignette, no blur")
-        x, beta = x_attacked.double(), beta.to(x_attacked.device, torch.float64)[:, 0]
+        x, threat = originals.x_attacked.double(), originals.threat
+        louder_by, beta = _louder(threat), beta.to(x)[:, 0]
         h, cut = self._half(x, threat), clipped(x, threat)
         louder = torch.expm1(originals.high[:, 0]).clamp_min(0)[:, None, None] * x.abs()  # [k, C, L]
         worst = torch.where(cut, torch.maximum(louder, h), h).flatten(1).norm(dim=1)  # [k]
         top = float(originals.high.abs().amax()) if len(originals.high) else 0.0
         extent = float(beta.abs().max()) + max(top, float(originals.low.abs().amax()) if len(originals.low) else 0.0)
         original = torch.maximum(originals.lower.abs(), originals.upper.abs()).flatten(1)
-        slack = loudness_error(original, extent).norm(dim=1) + loudness_error(x, extent).norm()
+        slack = sample_error(louder_by, original, extent).norm(dim=1) + sample_error(louder_by, x, extent).norm()
         bound: Tensor = beta.exp()[:, None] * worst * (1 + 1e-9) + slack + 1e-9
         return bound
 
     def _half(self, x: Tensor, threat: Threat) -> Tensor:
         """h: what rounding and the attacker's float32 error can change, sample by sample."""
         gain = max(map(abs, (threat.box.lower[0], threat.box.upper[0])))
-        # loudness_error speaks of e^γ x in terms of x; here e^γ x itself is known to be within a step of x'.
-        doubt = loudness_error(x.abs() + threat.transform.step, gain) + 1e-12
+        # sample_error speaks of e^γ x in terms of x; here e^γ x itself is known to be within a step of x'.
+        doubt = sample_error(threat.transform, x.abs() + threat.transform.step, gain) + 1e-12
         return doubt + (threat.transform.step / 2 if threat.quantized else 0.0)
 
 
-def _volume(threat: Threat) -> Volume:
-    if not isinstance(threat.transform, Volume):
-        raise ValueError(f"the inverse of sounds is for volume changes; got {threat.transform.name}")
-    return threat.transform
+def _louder(threat: Threat) -> Tone:
+    t = threat.transform
+    if not isinstance(t, Tone) or t.pivot != 0 or t.item_dims != 2:
+        raise ValueError(f"the inverse of sounds is for volume changes; got {t.name}")
+    return t

@@ -13,7 +13,6 @@ from warpcert.originals.chords import Ranges, affine, corner_taps, corners, fami
 from warpcert.originals.interval import values
 from warpcert.originals.lagrangian.lens import lens
 from warpcert.originals.protocol import Originals
-from warpcert.threat import Threat
 from warpcert.transforms import SpatialTransform
 from warpcert.transforms.kernels import gather, kernel
 
@@ -74,14 +73,15 @@ class Cell:
         return flat.reshape(self.pixels, self.pixels)
 
 
-def cells(x_attacked: Tensor, originals: Originals, threat: Threat) -> Cell:
+def cells(originals: Originals) -> Cell:
     """The `Cell`s of all survivors at once, every field with a leading k: data of x' [C,H,W], with the remainder of the
     chord in the doubt.
     """
+    threat = originals.threat
     transform = threat.transform
     assert isinstance(transform, SpatialTransform)
     k = kernel(threat.interpolation)
-    x = x_attacked.double()
+    x = originals.x_attacked.double()
     low, high, lower, upper = (t.to(x) for t in (originals.low, originals.high, originals.lower, originals.upper))
     index, weight = corner_taps(transform, corners(low, high), x.shape[1], x.shape[2], k)  # [k, 2^d, N, 4]
     index, weight = family(index, weight)
@@ -160,10 +160,11 @@ def view(c: Cell, shape: torch.Size, defence: Defence, beta: Tensor) -> View:
     return View(*taps, eye.blur, rest, height * width, c.dim, corner)
 
 
-def viewed(x_attacked: Tensor, threat: Threat, defence: Defence, beta: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
+def viewed(originals: Originals, defence: Defence, beta: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
     """x' and β in float64 on the device of x', P T_β x' inside the vignette [n,C,v], and what the float32
     evaluations of P T_β at inference add to every error (`inference_slack`, for x' and for x).
     """
+    x_attacked, threat = originals.x_attacked, originals.threat
     if threat.transform != defence.transform:
         raise ValueError(
             f"attacker ({threat.transform.name}) and defender ({defence.transform.name}) must share a transformation"

@@ -56,9 +56,7 @@ class Lagrangian(InverseBound):
 
     def errors(
         self,
-        x_attacked: Tensor,
         originals: Originals,
-        threat: Threat,
         defence: Defence,
         beta: Tensor,
         *,
@@ -69,8 +67,8 @@ class Lagrangian(InverseBound):
         sharpened only while it is above `enough` and larger than all that were sharpened before, so that the largest
         of all is sharp.
         """
-        x, beta, seen, slack = viewed(x_attacked, threat, defence, beta)
-        batch = cells(x, originals, threat)
+        x, beta, seen, slack = viewed(originals, defence, beta)
+        batch = cells(originals)
         every = [batch.pick(k) for k in range(len(originals.low))]
         result = beta.new_zeros(len(beta), len(every))
         for k, c in enumerate(every):

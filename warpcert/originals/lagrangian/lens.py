@@ -11,7 +11,7 @@ from torch import Tensor
 
 from warpcert.classifier.defence import Defence
 from warpcert.originals.chords import corner_taps
-from warpcert.transforms import Preprocess, Rotation, SpatialTransform
+from warpcert.transforms import Flow, Preprocess, SpatialTransform
 from warpcert.transforms.kernels import Kernel, kernel
 
 __all__ = ["Lens", "lens", "norm"]
@@ -61,11 +61,11 @@ class Lens:
     @property
     def stride(self) -> float:
         """The distance of nodes of θ: no pixel that is seen moves by more than STRIDE px from one to the next."""
-        if not isinstance(self.transform, Rotation):
+        if not isinstance(self.transform, Flow):
             return STRIDE
         seen = self.mask.reshape(self.height, self.width).nonzero().to(self.blur)
         center = seen.new_tensor([(self.height - 1) / 2, (self.width - 1) / 2])
-        return STRIDE / max(1.0, float((seen - center).norm(dim=1).max()))
+        return STRIDE / max(1.0, self.transform.speed * float((seen - center).norm(dim=1).max()))
 
     def tail(self, rank: int) -> float:
         return _tail(self.preprocess, self.height, self.width, self.blur.device, rank)

@@ -130,7 +130,7 @@ class UnseenErrors(Measured):
             attacked = worst_of_k(b, x, int(dataset.labels[index]), threat, k=100, generator=draw).x_attacked
             beta = defence.draw_beta(size.betas, draw)
             found = inverse.survivors(attacked, threat)
-            return float(inverse.errors(attacked, found, threat, defence, beta).max())
+            return float(inverse.errors(found, defence, beta).max())
 
         keys = range(min(size.images, len(dataset)))
         values = yield from measured(folder, self.config(desk, classifier=b.fingerprint), keys, one)

@@ -61,7 +61,7 @@ class Refinement(Measured):
             found = inverse.survivors(x, threat)
             middle = time.perf_counter()
             beta = defence.draw_beta(size.betas, torch.Generator().manual_seed(seed_for(7, index)))
-            errors = inverse.errors(x, found, threat, defence, beta)
+            errors = inverse.errors(found, defence, beta)
             width = float((found.upper - found.lower).mean()) if len(found.low) else 0.0
             return {
                 "E": max(0.0, float(errors.max())),
