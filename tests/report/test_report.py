@@ -1,4 +1,4 @@
-"""The report: what is in it follows from the folders, nothing in it comes from elsewhere, and a browser shows it."""
+"""The report: what is in it follows from the folders, and nothing in it comes from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,7 +15,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 from PIL import Image
 
 import warpcert as wc
@@ -31,54 +29,6 @@ from warpcert.runs import album
 from warpcert.runs.store import pack, read_records
 from warpcert.runs.summary import accuracy_curve, held, parse
 from warpcert.threat import Threat
-
-FAST = ["--model", "mnist-rotation", "--n", "300", "--windows", "1", "--count", "3"]
-SAMPLED = ["--betas", "40", "--bound", "sampled"]
-EVIL = "<script>document.title='owned'</script>"
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three runs and a paper result, with names and texts that try to become markup."""
-    folder = tmp_path_factory.mktemp("runs")
-    assert main(["certify", *FAST, *SAMPLED, "--out", str(folder / "dist-x")]) == 0
-    assert main(["certify", "--gamma", "0.2", "--count", "1", "--out", str(folder / "exact")]) == 0
-    brightness = ["--transform", "brightness", "--gamma", "0.02", "--sigma", "0.05", "--noise", "0.15"]
-    assert main(["certify", "--method", "base", *FAST, *brightness, "--out", str(folder / "_a & <b> $x$")]) == 0
-    paper = folder / "paper" / "violations"
-    shutil.copytree(folder / "dist-x", paper / "row")
-    figure = Figure(figsize=(2, 1))
-    figure.add_subplot().plot([0, 1])
-    figure.savefig(paper / "drawing.svg")
-    (paper / "table.json").write_text(json.dumps(table()), encoding="utf-8")
-    return folder
-
-
-def table() -> dict[str, Any]:
-    cited = {"value": 0.9, "source": f'Table 1 "{EVIL}'}
-    return {
-        "format": "warpcert-table-1",
-        "name": "violations",
-        "title": f"Violations {EVIL}",
-        "what": "How many pictures break the heuristic radius.",
-        "quick": True,
-        "command": "warpcert paper violations --quick",
-        "seconds": 12.5,
-        "columns": ["case", "share", "time"],
-        "rows": [["MNIST", 0.123456, None], [EVIL, 1, "fast"]],
-        "published": [[None, cited, None], [None, None, None]],
-        "remarks": ["smaller on purpose", ""],
-        "notes": [EVIL],
-        "figures": [{"file": "drawing.svg", "caption": "A drawing."}],
-        "runs": ["row"],
-    }
-
-
-@pytest.fixture(scope="module")
-def page(results: Path) -> Path:
-    out = results.parent / "report.html"
-    assert main(["report", str(results), "--out", str(out)]) == 0
-    return out
 
 
 def test_the_page_says_what_the_folders_say(results: Path, page: Path) -> None:
@@ -101,9 +51,9 @@ def test_nothing_comes_from_elsewhere(page: Path) -> None:
     assert len(page.read_bytes()) < html.LARGEST
 
 
-def test_strings_are_text(page: Path) -> None:
+def test_strings_are_text(page: Path, evil: str) -> None:
     text = page.read_text(encoding="utf-8")
-    assert EVIL not in text and text.count("&lt;script&gt;") >= 4
+    assert evil not in text and text.count("&lt;script&gt;") >= 4
     assert text.count("<script>") == 1
     assert "<b> $x$" not in text
 
@@ -343,9 +293,9 @@ def test_too_large_a_page_shows_fewer_images(results: Path, monkeypatch: pytest.
     ],
 )
 def test_a_wrong_table_is_refused(
-    change: dict[str, Any], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: dict[str, Any], sentence: str, table: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong = table() | {"figures": [], "runs": []} | change
+    wrong = table | {"figures": [], "runs": []} | change
     (tmp_path / "table.json").write_text(json.dumps(wrong), encoding="utf-8")
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 2
     assert sentence in capsys.readouterr().err
@@ -380,101 +330,6 @@ def test_mistakes_get_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         main(["report", str(tmp_path), "--most", "0"])
     assert "at least 1" in capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
-        pytest.skip("there is no chromium binary to look at the page with")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = shutil.which("chromedriver")
-    service = webdriver.ChromeService(driver) if driver else webdriver.ChromeService()
-    chrome = webdriver.Chrome(options=options, service=service)
-    yield chrome
-    chrome.quit()
-
-
-def test_in_a_browser(browser: Any, page: Path) -> None:
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-
-    browser.get(page.as_uri())
-    assert browser.get_log("browser") == []
-    assert browser.title == "warpcert report"
-    widths = browser.execute_script("return [...document.images].map(i => i.complete ? i.naturalWidth : 0)")
-    assert len(widths) > 10 and min(widths) > 0
-    count = lambda css: len(browser.find_elements(By.CSS_SELECTOR, css))  # noqa: E731
-    assert count("table") >= 4 and count("figure.chart svg") >= 4 and count(".picture img") == 1
-    assert count(".card") == 3 + 1 + 3 + 3
-
-    first, second = browser.find_elements(By.CSS_SELECTOR, "#run-2 .card")[:2]
-    inside = first.find_element(By.CLASS_NAME, "sentence")
-    assert not inside.is_displayed()
-    first.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
-    assert inside.is_displayed() and "under every rotation within" in inside.text
-    inside_images = first.find_elements(By.TAG_NAME, "img")
-    assert inside_images and all(i.size["width"] > 20 for i in first.find_elements(By.CSS_SELECTOR, ".frames img"))
-    first.find_element(By.TAG_NAME, "summary").send_keys(Keys.ESCAPE)
-    assert not inside.is_displayed()
-    first.find_element(By.TAG_NAME, "summary").send_keys(Keys.ARROW_RIGHT)
-    assert browser.switch_to.active_element == second.find_element(By.TAG_NAME, "summary")
-
-
-def test_filters_in_a_browser(browser: Any, page: Path) -> None:
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-
-    browser.get(page.as_uri())
-    gallery = browser.find_element(By.CSS_SELECTOR, "#run-2 .gallery")
-    visible = lambda: [c for c in gallery.find_elements(By.CLASS_NAME, "card") if c.is_displayed()]  # noqa: E731
-    everything = len(visible())
-    search = gallery.find_element(By.TAG_NAME, "input")
-    search.send_keys("2")
-    found = visible()
-    assert 0 < len(found) < everything
-    assert all("2" in c.get_attribute("data-search").split() for c in found)
-    search.send_keys("zzz")
-    assert visible() == [] and gallery.find_element(By.CLASS_NAME, "empty").is_displayed()
-    search.clear()
-    search.send_keys(" ")
-    button = gallery.find_elements(By.CSS_SELECTOR, "button[data-status]")[-1]
-    button.send_keys(Keys.ENTER)
-    status = button.get_attribute("data-status")
-    assert visible() and all(c.get_attribute("data-status") == status for c in visible())
-    assert button.get_attribute("aria-pressed") == "true"
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_the_screen_in_both_schemes(browser: Any, page: Path, width: int, scheme: str) -> None:
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get(page.as_uri())
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    # letters of the plots stay readable, and plots stay inside their frames
-    told = "return [...document.querySelectorAll('.plot')].map(p => [p.getBoundingClientRect().width / 360 * 12.5, "
-    plots = browser.execute_script(
-        told + "p.getBoundingClientRect().right, p.parentElement.getBoundingClientRect().right])"
-    )
-    assert len(plots) >= 5 and all(10 <= letters <= 16.5 and right <= frame for letters, right, frame in plots)
-    alone = browser.execute_script("return document.querySelector('#run-3 .cards').getBoundingClientRect().width")
-    card = browser.execute_script("return document.querySelector('#run-3 .card').getBoundingClientRect().width")
-    assert card > 0.9 * alone, "a single card fills its row"
-    claims = browser.execute_script(
-        "return [...document.querySelectorAll('.claim')].map(c => c.getBoundingClientRect().right)"
-    )
-    assert max(claims) == pytest.approx(claims[-1], abs=1), "the last row of claims is full"
-    colour = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-    brightness = sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
-    assert (brightness > 128) == (scheme == "light")
 
 
 def test_the_attack_of_a_record_is_shown(results: Path, tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ def accuracy(title: str, series: Sequence[Series]) -> Figure:
         bounds = [share_interval(round(share * len(rows)), len(rows)) for share in shares]
         dash = DASHES[sum(entry.kind is kind for entry in legend) % len(DASHES)]
         if len(series) == 1:
-            chart.band(*(_stairs(at, [100 * b[end] for b in bounds]) for end in (0, 1)), CSS[kind])
+            low, high = (_stairs(at, [100 * b[end] for b in bounds]) for end in (0, 1))
+            chart.band(low, high, CSS[kind])
         else:
             chart.whisker((at[-1], 100 * bounds[-1][0]), 100 * bounds[-1][1], CSS[kind])
         chart.curve(_stairs(at, [100 * s for s in shares]), CSS[kind], dash)

@@ -18,6 +18,7 @@ from warpcert.report.figures import CSS, Figure
 from warpcert.report.results import Paper, Results, RunFolder, find
 from warpcert.report.svg import data_uri
 from warpcert.report.table import Cell, Cited, Table
+from warpcert.report.words import Setting
 from warpcert.version import __version__
 
 __all__ = ["LARGEST", "compared", "render", "write"]
@@ -35,7 +36,7 @@ class View:
     run: RunFolder
     words: str
     deploy: str
-    settings: list[words.Setting]
+    settings: list[Setting]
     commands: list[tuple[str, str]]
     figures: list[Figure]
     cards: list[Card]
