@@ -21,6 +21,7 @@ from warpcert.certificates.exhausted import Exhausted
 from warpcert.certificates.individual import Individual
 from warpcert.certificates.margins import ByMargins
 from warpcert.certificates.sealed import same, unseal
+from warpcert.certificates.typed import well_typed
 from warpcert.certificates.verify import verify
 from warpcert.certificates.voted import Voted
 
@@ -55,11 +56,7 @@ def read(record: dict[str, Any]) -> Certificate:
     body = unseal(record)
     derived = body.pop("derived", {})
     made = _built(body)
-    try:
-        verify(made)
-        redone = json.loads(json.dumps(made.derived()))
-    except STRANGE as error:
-        raise ValueError(f"the evidence does not fit together: {error!r}") from None
+    redone = _derived(made)
     for name in redone.keys() | derived.keys():
         if not same(redone.get(name), derived.get(name)):
             raise ValueError(f"{name} is {derived.get(name)!r}, but the evidence gives {redone.get(name)!r}")
@@ -69,15 +66,31 @@ def read(record: dict[str, Any]) -> Certificate:
 def renewed(record: dict[str, Any]) -> dict[str, Any]:
     """The same evidence, verified, with all that follows from it written anew: for records in older words."""
     made = _built({k: v for k, v in record.items() if k not in ("digest", "derived")})
-    verify(made)
+    _derived(made)
     return made.to_dict()
 
 
+def _derived(made: Certificate) -> dict[str, Any]:
+    """What follows from the evidence, once that is verified."""
+    try:
+        verify(made)
+        redone: dict[str, Any] = json.loads(json.dumps(made.derived()))
+    except STRANGE as error:
+        raise ValueError(f"the evidence does not fit together: {error!r}") from None
+    return redone
+
+
 def _built(body: dict[str, Any]) -> Certificate:
-    statement = body.pop("statement", None)
+    statement = str(body.pop("statement", None))
     if statement not in STATEMENTS:
         raise ValueError(f"statement {statement!r} is not one of {', '.join(STATEMENTS)}")
     try:
-        return STATEMENTS[statement].built(body)
+        made = STATEMENTS[statement].built(body)
+        well_typed(made)
+        written = made.evidence()
     except STRANGE as error:
         raise ValueError(f"fields are missing or strange: {error!r}") from None
+    for name, value in body.items():
+        if name != "windows" and written[name] != value:
+            raise ValueError(f"{name} is not written as certificates write it: {value!r}")
+    return made

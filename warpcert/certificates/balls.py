@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, final
 
 from warpcert import statistics as stats
@@ -16,6 +17,10 @@ from warpcert.classifier.defence import Defence
 from warpcert.statistics import radius
 
 __all__ = ["Balls", "Law"]
+
+# A record asks for the same few several times.
+_lower_bound, _upper_bound = lru_cache(4096)(stats.lower_bound), lru_cache(4096)(stats.upper_bound)
+_acceptance_bound, _kappa_two = lru_cache(4096)(stats.acceptance_bound), lru_cache(4096)(radius.kappa_two)
 
 
 @final
@@ -72,8 +77,8 @@ class Balls(Certificate):
         """Lower bound of the probability of the label around the window's centre."""
         alpha = window.alpha / 2 if window.runner_up is not None else window.alpha
         if self.law.nested:
-            return stats.acceptance_bound(window.k, window.n, alpha, self.alpha_inner)
-        return stats.lower_bound(window.k, window.n, alpha)
+            return _acceptance_bound(window.k, window.n, alpha, self.alpha_inner)
+        return _lower_bound(window.k, window.n, alpha)
 
     @final
     def kappa(self, window: Window) -> float | None:
@@ -84,8 +89,8 @@ class Balls(Certificate):
         if window.runner_up is None:
             return radius.kappa_one(p, self.error.rho)
         # The runner-up is chosen after looking: its bound must hold for every other class.
-        p_b = stats.upper_bound(window.runner_up, window.n, window.alpha / 2 / (self.classes - 1))
-        return radius.kappa_two(p, min(p_b, 1 - p), self.error.rho)
+        p_b = _upper_bound(window.runner_up, window.n, window.alpha / 2 / (self.classes - 1))
+        return _kappa_two(p, min(p_b, 1 - p), self.error.rho)
 
     @abstractmethod
     def _error_in(self, window: Window) -> float:

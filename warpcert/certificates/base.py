@@ -13,6 +13,7 @@ from warpcert.certificates import words
 from warpcert.certificates.columns import columns, rows
 from warpcert.certificates.evidence import Enumeration, ErrorBound, Kind, Margins, Share
 from warpcert.certificates.sealed import seal
+from warpcert.classifier.base import fingerprint_of
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.voting import ABSTAIN
 from warpcert.numerics import region
@@ -42,6 +43,11 @@ class Subject:
     network: str = ""
     facts: dict[str, Any] | None = None
     formerly: str = ""
+
+    @classmethod
+    def of(cls, name: str, network: str, facts: dict[str, Any]) -> Self:
+        """With the fingerprint that follows."""
+        return cls(name, fingerprint_of(network, facts), network, facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,15 +208,22 @@ class Certificate(ABC):
     @final
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON types, sealed; `derived` repeats what follows from the rest."""
-        body: dict[str, Any] = {"statement": self.statement}
-        body |= {f.name: _written(f.name, getattr(self, f.name)) for f in fields(self)}
-        return seal(json.loads(json.dumps(body | {"derived": self.derived()})))
+        windows = {"windows": columns(self.windows)} if hasattr(self, "windows") else {}
+        body = {"statement": self.statement, **self.evidence(), **windows, "derived": self.derived()}
+        return seal(json.loads(json.dumps(body)))
+
+    @final
+    def evidence(self) -> dict[str, Any]:
+        """Its fields but the windows, as JSON types."""
+        told = {f.name: _written(f.name, getattr(self, f.name)) for f in fields(self) if f.name != "windows"}
+        return dict(json.loads(json.dumps(told)))
 
     @final
     def derived(self) -> dict[str, Any]:
         """What follows from the evidence."""
         return {
             "kind": self.kind,
+            "E": self.error.E,
             "rho": self.error.rho,
             **self._derived(),
             "reach": asdict(self.reach) if self.reach else None,

@@ -58,4 +58,7 @@ class Cells(Certificate):
         return [], f"{len(self.windows)} windows, {self.accepted.sum()} accepted."
 
     def _derived(self) -> dict[str, Any]:
-        return {"rejected": np.flatnonzero(~self.accepted).tolist(), "totals": self.cells.totals()}
+        return {
+            "rejected": np.flatnonzero(~self.accepted).tolist(),
+            "totals": {**self.cells.totals(), "largest E": self.error.E},
+        }

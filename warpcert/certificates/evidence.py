@@ -109,10 +109,10 @@ class Enumeration:
 
     @property
     def proviso(self) -> str:
-        """For which attackers, in words; "" if the record does not say."""
+        """For which attackers, in words that follow "attacker"; "" if the record does not say."""
         if self.scope == "exact":
-            return "who computes exactly from the 8-bit picture"
-        return "" if self.tolerance is None else f"accurate to {self.tolerance:g} per pixel"
+            return " who computes exactly from the 8-bit picture"
+        return "" if self.tolerance is None else f", accurate to {self.tolerance:g} per pixel"
 
 
 @final

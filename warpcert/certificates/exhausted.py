@@ -40,8 +40,7 @@ class Exhausted(Certificate):
 
     def _claim(self) -> str:
         proviso = self.found.proviso if self.found else ""
-        every = f"{self._every[:-1]}, {proviso})" if proviso else self._every
-        return f"{self._who} answers {self.label} under {every}"
+        return f"{self._who} answers {self.label} under {self._every[:-1]}{proviso})"
 
     def _more(self) -> list[str]:
         count = self.found.images if self.found else 0

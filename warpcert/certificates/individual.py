@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -66,7 +67,8 @@ class Individual(Balls):
         return [f"All {noun}s outside {left} are ruled out; E ≤ {self.error.E:.3g}."]
 
     def _derived(self) -> dict[str, Any]:
-        return super()._derived() | {"p_centred": self.centred and self.p_lower(self.centred)}
+        of_centred = self.centred and self.p_lower(self.centred)
+        return super()._derived() | {"p_centred": of_centred, "sum of E": math.fsum(w.E for w in self.windows)}
 
     def facts(self) -> list[words.Fact]:
         found = super().facts()

@@ -40,7 +40,7 @@ class ByMargins(Cells):
         return f"{self._who} answers {self.label} under {self._every}"
 
     def _more(self) -> list[str]:
-        return [f"Its logits are {self.margins.lipschitz:.6g}-Lipschitz, and the label leads by enough everywhere."]
+        return [f"Its logits are {self.margins.lipschitz:.6g}-Lipschitz, and the label leads by enough."]
 
     def settings(self) -> list[words.Fact]:
         before = words.preparation(self.preprocess)

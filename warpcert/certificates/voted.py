@@ -85,4 +85,4 @@ class Voted(Balls):
         )
 
     def _derived(self) -> dict[str, Any]:
-        return super()._derived() | {"share": self.share and self.share.share}
+        return super()._derived() | {"share": self.share and [self.share.share, self.share.rho]}

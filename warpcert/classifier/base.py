@@ -32,7 +32,7 @@ from warpcert.transforms import Preprocess, Transform
 if TYPE_CHECKING:
     from warpcert.certificates import Certificate
 
-__all__ = ["SLACK", "About", "Classifier", "lipschitz_of", "prepared"]
+__all__ = ["SLACK", "About", "Classifier", "fingerprint_of", "lipschitz_of", "prepared"]
 
 SLACK = {"float32": 1e-4, "half": 1e-2}  # relative to the largest logit: allows for rounding between batch sizes
 
@@ -122,8 +122,7 @@ class Classifier(nn.Module, ABC):
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the network's weights and of all facts: classifiers with the same one give the same answers."""
-        text = _canonical({"network": self.source, "facts": self.facts})
-        return hashlib.sha256(text.encode()).hexdigest()
+        return fingerprint_of(self.source, self.facts)
 
     @property
     def name(self) -> str:
@@ -184,6 +183,11 @@ class Classifier(nn.Module, ABC):
 
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
+
+
+def fingerprint_of(network: str, facts: Mapping[str, Any]) -> str:
+    """SHA-256 of what stands for a network, and of the facts around it."""
+    return hashlib.sha256(_canonical({"network": network, "facts": facts}).encode()).hexdigest()
 
 
 def _identity(network: Logits) -> str:

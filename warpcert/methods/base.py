@@ -125,7 +125,7 @@ def fitting(method: Method, classifier: Classifier, x: Tensor, threat: Threat) -
 
 def subject(classifier: Classifier) -> Subject:
     """How certificates name a classifier."""
-    return Subject(classifier.name, classifier.fingerprint, classifier.source, classifier.facts)
+    return Subject.of(classifier.name, classifier.source, classifier.facts)
 
 
 def refuse_tf32(x: Tensor, slack: float) -> None:

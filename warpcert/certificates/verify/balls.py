@@ -89,7 +89,7 @@ def _balls(c: Voted | Individual) -> None:
     inner = nested and d.sigma_noise > 0
     refuse((c.alpha_inner > 0) != inner or not 0 <= c.alpha_inner < 1, "inner tests spend α_in, and only they do")
     refuse(d.reference is not None and c.form not in ("joint", "nested"), "a reference turns known originals")
-    refuse(math.isnan(e.E), "E is not a number")
+    refuse(c.form == "base" and e.E != 0, "what is left out has no E")
 
 
 def voted(c: Voted) -> bool:
@@ -173,6 +173,7 @@ def individual(c: Individual) -> bool:
     refuse(len(dearest) != 1, "the windows share n and α equally")
     spends(c.alpha, c.ledger, [c.error.alpha, c.windows[0].alpha, c.centred.alpha])
     refuse(max(w.E for w in c.windows) != c.error.E, "E is the largest of the windows'")
+    _refuse_passes(c, c.centred.n)
     inner = c.alpha_inner if "nested" in c.form else 0.0
     settled = _lower(c.centred.k, c.centred.n, c.centred.alpha, inner) > 0.5
     rho, sigma = _rho(c), np.array(c.defence.sigma_param)
@@ -183,6 +184,15 @@ def individual(c: Individual) -> bool:
             bool(np.linalg.norm(half / sigma) > _radius(c, w, rho) * (1 + TINY)), "a window does not vouch for its cell"
         )
     return settled
+
+
+def _refuse_passes(c: Individual, centred: int) -> None:
+    """Joint votes take a pass each; with two parameters they come first, before a window turns out to be impossible."""
+    first = c.threat.box.dim > 1 and c.error.betas > 0
+    voted = len(c.windows) + (len(c.impossible) if first else 0)
+    samples = centred + voted * c.windows[0].n
+    guesses = c.passes - samples if c.scores is None else int(sum(c.scores))
+    refuse(guesses < 1 or ("nested" not in c.form and c.passes != samples + guesses), "the passes do not add up")
 
 
 def _refuse_strange_windows(c: Individual) -> None:
@@ -198,8 +208,6 @@ def _refuse_strange_windows(c: Individual) -> None:
         _votes(c, (c.centred,))
         strange = any(c.centred.center) or c.centred.cell or c.centred.E or c.centred.runner_up is not None
         refuse(bool(strange), "the centred votes lie around β = 0")
-    samples = sum(w.n for w in c.windows) if c.error.betas and "nested" not in c.form else 0
-    refuse(c.passes < samples + (c.centred.n if c.centred else 0), "there were more votes than passes")
     refuse(c.excluded is None or not 0 <= c.excluded <= 1, "the share of Γ that is ruled out lies between 0 and 1")
     assert c.excluded is not None
     wide = [i for i in range(gamma.dim) if gamma.upper[i] > gamma.lower[i]]

@@ -66,9 +66,8 @@ def _check_slope(c: ByMargins) -> None:
         return
     way = np.concatenate(([0.0], np.cumsum(w.E[:-1] + w.E[1:])))
     low, high = int(w.margin.argmin()), int(w.margin.argmax())
-    rounding = 0.011 * (abs(w.margin[low]) + abs(w.margin[high])) + 3 * c.margins.slack * max(
-        1.0, *map(abs, c.scores or ())
-    )
+    largest = max([1.0, *map(abs, c.scores or ())])
+    rounding = 0.011 * (abs(w.margin[low]) + abs(w.margin[high])) + 3 * c.margins.slack * largest
     most = math.sqrt(2) * c.margins.lipschitz * abs(way[high] - way[low])
     refuse(
         bool(w.margin[high] - w.margin[low] > most + rounding), "the margins change faster than that constant allows"

@@ -7,6 +7,11 @@ __all__ = ["FREE", "MEASURED"]
 FREE = {  # a field, by its path in a record, and why nothing rests on it
     "classifier.name": "what people call it; the fingerprint says which it is",
     "classifier.formerly": "its fingerprint before 0.1.0",
+    "picture": "which picture it is about; only the data can tell",
+    "scores": "only that the largest names the label, and their sum where they are votes",
+    "excluded": "the share of Γ that was ruled out; the windows hold all that is left",
+    "found.margin": "the least lead; only that it is above the slack, and not above that of the picture itself",
+    "defence.reference": "the kernel that turned the original, at certification only",
     "seed": "a certificate holds for any draws that were fresh",
     "version": "which version wrote it",
     "seconds": "how long it took",
@@ -21,14 +26,10 @@ FREE = {  # a field, by its path in a record, and why nothing rests on it
     "defence.interpolation": "where the classifier does not turn pictures",
 }
 MEASURED = {  # what only the picture and the classifier can tell
-    "picture": "which picture it was",
-    "scores": "what the classifier said; the largest names the label",
     "classifier.network": "which network it was; with the facts it gives the fingerprint",
     "classifier.facts": "what was deployed; with the network they give the fingerprint",
-    "defence.reference": "the kernel that turned the original",
     "windows": "votes, errors, margins and cells, window by window",
     "centred": "votes at the picture itself",
-    "excluded": "the share of Γ that was ruled out; bounded by the windows",
     "impossible": "windows of which nothing was left",
     "error": "what was drawn and found; bounded by the windows",
     "share": "what the calibration counted",

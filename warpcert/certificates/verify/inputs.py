@@ -51,5 +51,5 @@ def _refuse_lead(c: Exhausted, margin: float, slack: float) -> None:
     if c.scores is None:
         return
     first, second = sorted(c.scores, reverse=True)[:2]
-    lead = (first - second) / max(1.0, *map(abs, c.scores))
+    lead = (first - second) / max([1.0, *map(abs, c.scores)])
     refuse(lead < margin - slack, "the picture itself leads by less than the least lead")
