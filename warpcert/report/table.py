@@ -16,8 +16,10 @@ Cell = float | int | str | None  # None: not measured
 
 
 def difference(ours: Cell, published: Cell) -> float | None:
-    """Ours less the published number, None if one of them is no number; of a text like "1.35 #" the number counts."""
-    a, b = _number(ours), _number(published)
+    """Ours less the published number, None if one of them is no number, or if a count is published: ours may be one of
+    fewer pictures. Of a text like "1.35 #" the number counts.
+    """
+    a, b = _number(ours), None if isinstance(published, int) else _number(published)
     return None if a is None or b is None else a - b
 
 
