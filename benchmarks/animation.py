@@ -89,7 +89,7 @@ def main() -> None:
     both = Image.new("RGB", (WIDTH, 2 * HEIGHT))  # colours of a certified frame and of one beyond
     both.paste(images[0], (0, 0))
     both.paste(images[3 * FRAMES // 4], (0, HEIGHT))
-    few = both.quantize(48, dither=Image.Dither.NONE)
+    few = both.quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     reduced = [image.quantize(palette=few, dither=Image.Dither.NONE) for image in images]
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     reduced[0].save(PAGE, save_all=True, append_images=reduced[1:], duration=PAUSE, loop=0, optimize=True)

@@ -9,9 +9,11 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ("DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md")
+LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -66,12 +68,20 @@ def _cell(cell: dict[str, Any]) -> list[str]:
 
 def rebased(page: str) -> str:
     """A page of the root, with its links as they are from project/: what is not on the site is named, not linked."""
+    return LINK.sub(
+        lambda m: f"[{m[1]}](../{m[2].removeprefix('docs/')})" if m[2].startswith("docs/") else _kept(m), page
+    )
 
-    def link(match: re.Match[str]) -> str:
-        text, target = match.groups()
-        if target.startswith("docs/"):
-            return f"[{text}](../{target.removeprefix('docs/')})"
-        local = target.split("#")[0] in (*PROJECT, "") or "://" in target
-        return match.group() if local else text
 
-    return re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", link, page)
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Links to the root, which pages of this folder write as ../NAME, lead to project/NAME."""
+    if page.file.src_uri.startswith("project/"):
+        return markdown
+    depth = page.file.src_uri.count("/")
+    above = re.compile(rf"\[([^\]]+)\]\({'../' * (depth + 1)}({'|'.join(PROJECT)})(#[^)\s]*)?\)")
+    return above.sub(lambda m: f"[{m[1]}]({'../' * depth}project/{m[2]}{m[3] or ''})", markdown)
+
+
+def _kept(link: re.Match[str]) -> str:
+    local = link[2].split("#")[0] in (*PROJECT, "") or "://" in link[2]
+    return link.group() if local else link[1]

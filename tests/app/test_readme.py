@@ -22,7 +22,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_it_is_short() -> None:
-    assert len(README.splitlines()) <= 110
+    assert len(README.splitlines()) <= 100
 
 
 def test_the_example_prints_what_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +62,5 @@ def test_the_animation_shows_a_true_certificate() -> None:
     assert len(frames) == len(shown) and set(inside) == {certificate.label}
     assert len(inside) < len(shown) and {answer for _, answer in shown} - {certificate.label}
     with Image.open(animation.PAGE) as kept:
-        kept.seek(0)
-        difference = sum(kept.convert("RGB").resize((64, 28)).tobytes()) - sum(frames[0].resize((64, 28)).tobytes())
-    assert abs(difference) < 3 * 64 * 28  # less than one level on average: what the palette changes
+        pairs = zip(kept.convert("RGB").tobytes(), frames[0].tobytes(), strict=True)
+    assert sum(abs(a - b) for a, b in pairs) < 4 * len(frames[0].tobytes())  # the palette of a GIF is small

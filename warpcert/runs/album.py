@@ -19,13 +19,13 @@ __all__ = ["PICTURES", "Pictures", "keep", "read"]
 
 PICTURES = "pictures.npz"
 MOST, ROOM = 100, 2**25  # pictures, and bytes before compression, that a run keeps
-LEVELS = {"uint8": 255.0, "int16": 32768.0}
+LEVELS = {"uint8": 255.0, "int16": 32768.0, "float32": 1.0}
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """What was certified: x [N,C,H,W] uint8 (sound: [N,C,L] int16), at the places `index` of the run's dataset.
+    """What was certified: x [N,C,H,W] uint8, or float32 where it is not 8-bit (sound: [N,C,L] int16), at the places `index` of the run's dataset.
 
     For a run on attacked pictures x holds the originals and `attacked`, of the same shape, what was certified.
     """
@@ -61,7 +61,7 @@ def keep(
     content = {"index": np.array(chosen, dtype=np.int64), "x": originals.numpy()}
     if certified is not None:
         values = torch.stack([certified(i).cpu() for i in chosen]) * dataset.levels
-        attacked = values.round().to(originals.dtype)
+        attacked = (values if originals.is_floating_point() else values.round()).to(originals.dtype)
         content |= {} if torch.equal(attacked, originals) else {"attacked": attacked.numpy()}
     part = folder / f"{PICTURES}.part"
     with part.open("wb") as file:
