@@ -15,6 +15,8 @@ from torch.nn.functional import avg_pool2d
 from warpcert import statistics as stats
 from warpcert.app.cli import main
 from warpcert.classifier import About, Classifier, Levels, Plain, Smoothed
+from warpcert.classifier.storage import configured
+from warpcert.errors.calibration import Calibration
 from warpcert.learn import data
 from warpcert.networks.config import ModelConfig
 from warpcert.networks.weights import build, fused
@@ -147,6 +149,21 @@ def test_cells_beside_other_published_numbers_are_the_same(tiny: None, tmp_path:
     own, beside = rows["mnist"], rows["mnist-quoted"]
     assert own[0][1:] == beside[0][1:] and own[1] != beside[1]
     assert not (tmp_path / "verified" / "mnist-quoted").exists()
+
+
+def test_a_reference_turns_known_originals_only(tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A classifier's own reference goes into calibrations for known pictures, never into those about unseen ones."""
+    about = About("digits", settings={"reference": "mitchell"}, method="dist-x")
+    plain = _classifier("digits")
+    net = configured(plain.network, plain.facts, about)
+    monkeypatch.setattr(Desk, "classifier", lambda self, *names: net)
+    found = {}
+    for name, row in (("distribution-d", "mnist-rotation"), ("individual", "mnist-rotation-online-10")):
+        experiment = shrunk(EXPERIMENTS[name])
+        one = tuple(r for r in experiment.rows if r.name == row)
+        list(run(replace(experiment, rows=one), desk(tmp_path), ""))
+        found[name] = Calibration.read(tmp_path / name / row / "calibration.json").defence.reference
+    assert found == {"distribution-d": "mitchell", "individual": None}
 
 
 def _with(images: int) -> Experiment:
