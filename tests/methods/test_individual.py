@@ -12,42 +12,42 @@ import torch
 from scipy.stats import norm
 from torch import Tensor
 
-import warpcert as wc
-from warpcert import certificates
-from warpcert.certificates import Window
+from warpcert import certificates, methods
+from warpcert import statistics as stats
+from warpcert.certificates import ErrorBound, Individual, Kind, Window
 from warpcert.certificates.sealed import seal
-from warpcert.classifier.voting import votes
-from warpcert.learn import data
+from warpcert.classifier import Smoothed
+from warpcert.classifier.defence import Defence
+from warpcert.classifier.voting import Logits, votes
+from warpcert.learn import data, zoo
 from warpcert.methods.survivors import possible_windows
-from warpcert.networks import resnet as models
-from warpcert.originals.protocol import InverseBound, Originals
+from warpcert.originals.protocol import IntervalInverse, InverseBound, Originals
+from warpcert.threat import Threat
+from warpcert.transforms import Box, Preprocess
 
 SIDE = 12
-THREAT = wc.Threat.of("rotation", 10)
-DEFENCE = wc.Defence.surface("rotation", 10, noise=0.2, preprocess=wc.Preprocess("circle", 4))
-MASK = DEFENCE.preprocess.mask(SIDE, SIDE)
+THREAT = Threat.of("rotation", 10)
+CIRCLE = Preprocess("circle", 4)
+MASK = CIRCLE.mask(SIDE, SIDE)
 INSIDE = int(MASK.sum())
 DIGITS = data.load("mnist500")
 
 
-@final
 class Known(InverseBound):
     """Cells and errors as told: what the method makes of them is under test."""
 
-    name: ClassVar[str] = "known"
+    name: ClassVar[str] = "interval"  # a record names an analysis that exists
 
     def __init__(self, cells: list[tuple[float, float]], error: Callable[[Tensor, int], Tensor]) -> None:
         self.cells = torch.tensor(cells, dtype=torch.float64).reshape(-1, 2).deg2rad()
         self.error = error
 
-    def survivors(self, x_attacked: Tensor, threat: wc.Threat) -> Originals:
+    def survivors(self, x_attacked: Tensor, threat: Threat) -> Originals:
         low, high = self.cells[:, :1], self.cells[:, 1:]
         box = torch.zeros(len(low), *x_attacked.shape, dtype=torch.float64)
-        return Originals(low, high, box, box + 1, 100, 0.0)
+        return Originals(x_attacked, threat, low, high, box, box + 1, 100, 0.0)
 
-    def errors(
-        self, x_attacked: Tensor, originals: Originals, threat: wc.Threat, defence: wc.Defence, beta: Tensor, **_: Any
-    ) -> Tensor:
+    def errors(self, originals: Originals, defence: Defence, beta: Tensor, **_: Any) -> Tensor:
         return torch.stack([self.error(beta[:, 0], k) for k in range(len(originals.low))], 1)
 
 
@@ -70,9 +70,16 @@ def margin_of(x: Tensor) -> float:
     return (float(x[0, 0, 0]) - 0.5) * math.sqrt(INSIDE)
 
 
-def certify(x: Tensor, inverse: InverseBound, **changes: Any) -> wc.Certificate:
-    sampling = wc.Sampling(**{"n": 4000, "seed": 0} | changes.pop("sampling", {}))
-    return wc.indiv_spt(brighter, x, DEFENCE, THREAT, sampling, inverse=inverse, **{"betas": 100} | changes)
+def smoothed(network: Logits = brighter, *, nested: bool = False) -> Smoothed:
+    return Smoothed(network, noise=0.2, over={"rotation": 10}, preprocess=CIRCLE, nested=nested)
+
+
+def certify(x: Tensor, inverse: InverseBound, *, nested: bool = False, **settings: Any) -> Individual:
+    """By `indiv`, with one window's worth of samples unless told otherwise."""
+    settings = {"n": 4000, "seed": 0, "betas": 100, "windows": 1} | settings
+    c = methods.certify(smoothed(nested=nested), x, THREAT, method="indiv", inverse=inverse, **settings)
+    assert isinstance(c, Individual)
+    return c
 
 
 @pytest.mark.parametrize("merged", [False, True])
@@ -81,7 +88,7 @@ def test_false_certificates_are_rarer_than_alpha(merged: bool) -> None:
     x, wrong = flat(0.3), 0
     inverse = Known([(2.0, 2.1)], constant(margin_of(x) * 1.001))
     for seed in range(200):
-        c = certify(x, inverse, merged=merged, betas=300, sampling={"n": 400, "alpha": 0.4, "seed": seed})
+        c = certify(x, inverse, merged=merged, betas=300, n=400, alpha=0.4, seed=seed)
         wrong += not c.abstains
     rate = 0.4 * 0.9 * (1 if merged else 0.5)  # what the votes were given
     assert 0 < wrong <= 200 * rate + 3 * math.sqrt(200 * rate)
@@ -95,8 +102,8 @@ def test_the_error_decides(share: float, certified: bool) -> None:
     assert (c.label == 1) == certified and (c.reach == THREAT.box) == certified
     assert certificates.read(c.to_dict()) == c
     if certified:
-        assert "original picture, unseen, is classified as 1" in str(c) and "confidence 0.99" in str(c)
-        assert "2° … 2.1°" in str(c) and c.kind is wc.Kind.WITH_CONFIDENCE
+        assert "answers 1 for this picture, and for its unseen original" in str(c) and "confidence 0.99" in str(c)
+        assert "2° … 2.1°" in str(c) and c.kind is Kind.WITH_CONFIDENCE
 
 
 def test_by_hand() -> None:
@@ -104,8 +111,8 @@ def test_by_hand() -> None:
     c = certify(x, Known([(2.0, 6.0)], constant(0.1)))
     (window,) = c.windows
     assert window.center == pytest.approx((math.radians(4),)) and abs(window.E - 0.1) < 1e-9
-    p = wc.smoothing.run.stats.lower_bound(window.k, 3600, 0.0045)
-    rho = wc.smoothing.run.stats.upper_bound(0, 100, 0.0045)
+    p = stats.lower_bound(window.k, 3600, 0.0045)
+    rho = stats.upper_bound(0, 100, 0.0045)
     kappa = norm.ppf(p - rho)
     assert c.whitened_radius(window) == pytest.approx(math.sqrt(kappa**2 - 0.5**2), rel=1e-6)
     assert c.vouches(window) == (math.sqrt(kappa**2 - 0.5**2) > 0.2)
@@ -113,7 +120,7 @@ def test_by_hand() -> None:
 
 def test_alpha_is_spent_once_however_many_windows() -> None:
     cells = [(-9.0, -8.9), (0.0, 0.1), (8.9, 9.0)]
-    c = certify(flat(0.6), Known(cells, constant(0.1)), sampling={"windows": 5})
+    c = certify(flat(0.6), Known(cells, constant(0.1)), windows=5)
     assert len(c.windows) == 3 and c.label == 1
     assert math.fsum(a for _, a in c.ledger) == pytest.approx(c.alpha)
     assert c.centred is not None
@@ -130,12 +137,12 @@ def test_all_windows_must_agree() -> None:
     x = flat(0.4)
     errors = {0: 0.05, 1: 5.0}
     inverse = Known([(-9.0, -8.9), (8.9, 9.0)], lambda beta, k: torch.full_like(beta, 0.05))
-    assert certify(x, inverse, sampling={"windows": 3}).label == 1
+    assert certify(x, inverse, windows=3).label == 1
 
     def second(beta: Tensor, k: int) -> Tensor:
         return torch.full_like(beta, errors[int(beta.mean() < 0)])  # β sits around −γ_j
 
-    c = certify(x, Known([(-9.0, -8.9), (8.9, 9.0)], second), sampling={"windows": 3})
+    c = certify(x, Known([(-9.0, -8.9), (8.9, 9.0)], second), windows=3)
     assert c.abstains and c.reach is None and "8.9° … 9°" in c.reason
 
 
@@ -158,7 +165,7 @@ def test_nearer_cells_may_err_more() -> None:
     inverse = Known([(-9.0, -8.0), (-1.0, 1.0), (8.0, 9.0)], lambda beta, k: torch.full_like(beta, errors[k]))
     (window,) = certify(x, inverse).windows
     assert abs(window.E - 0.1) < 1e-7  # 0.2² − 0.2²·(0.9² − 0.1²) < 0.1²
-    nested = certify(x, inverse, inner=wc.GaussianInner(brighter, 0.2), sampling={"n": 300})
+    nested = certify(x, inverse, nested=True, n=300)
     assert abs(nested.windows[0].E - 0.2) < 1e-9
 
 
@@ -183,10 +190,8 @@ def test_merged_votes_need_a_small_error() -> None:
 @pytest.mark.parametrize("merged", [False, True])
 def test_nested(merged: bool) -> None:
     x = flat(0.4)
-    inner = wc.GaussianInner(brighter, 0.2)
     small, large = (
-        certify(x, Known([(2.0, 2.1)], constant(E)), inner=inner, merged=merged, betas=60, sampling={"n": 200})
-        for E in (0.1, 0.6)
+        certify(x, Known([(2.0, 2.1)], constant(E)), nested=True, merged=merged, betas=60, n=200) for E in (0.1, 0.6)
     )
     assert small.form == "indiv-nested" and small.label == 1 and small.reach == THREAT.box
     assert large.abstains and large.windows[0].k == 0
@@ -203,14 +208,8 @@ def test_nothing_left_is_outside_the_threat_model() -> None:
         assert certificates.read(c.to_dict()) == c
     x = torch.zeros(1, SIDE, SIDE)
     x[0, 0, 0] = 1  # interpolation spreads the light of a corner, unless nothing moved
-    real = wc.indiv_spt(
-        brighter,
-        x.flip(1),
-        DEFENCE,
-        replace(THREAT, box=wc.Box((0.0,), (0.1,))),
-        wc.Sampling(seed=0),
-        inverse=wc.IntervalInverse(),
-    )
+    threat = replace(THREAT, box=Box((0.0,), (0.1,)))
+    real = methods.certify(smoothed(), x.flip(1), threat, method="indiv", seed=0, inverse=IntervalInverse())
     assert real.excluded is not None and real.excluded > 0.9
 
 
@@ -239,8 +238,8 @@ def test_windows_hold_all_cells() -> None:
     g = torch.Generator().manual_seed(0)
     low = torch.rand(50, 2, generator=g, dtype=torch.float64) * 2 - 1
     box = torch.zeros(50, 1, 2, 2, dtype=torch.float64)
-    cells = Originals(low, low + 0.05, box, box, 50, 0.0)
-    whole = wc.Box((-1.0, -1.0), (1.05, 1.05))
+    cells = Originals(box[0], SHIFT, low, low + 0.05, box, box, 50, 0.0)
+    whole = Box((-1.0, -1.0), (1.05, 1.05))
     for per_axis in (1, 2, 5):
         groups = possible_windows(cells, whole, per_axis)
         assert sum(len(part.low) for part, _ in groups) == 50 and len(groups) <= per_axis**2
@@ -251,11 +250,11 @@ def test_windows_hold_all_cells() -> None:
 
 
 def record(**changes: Any) -> dict[str, Any]:
-    c = certify(flat(0.6), Known([(-9.0, -8.9), (8.9, 9.0)], constant(0.1)), sampling={"windows": 3})
+    c = certify(flat(0.6), Known([(-9.0, -8.9), (8.9, 9.0)], constant(0.1)), windows=3)
     return replace(c, **changes).to_dict()
 
 
-CELL = wc.Box((0.1,), (0.11,))
+CELL = Box((0.1,), (0.11,))
 
 
 @pytest.mark.parametrize(
@@ -266,12 +265,12 @@ CELL = wc.Box((0.1,), (0.11,))
         {"centred": Window((0.0,), 400, 400, 0.002)},
         {"windows": ()},
         {"windows": (Window((0.1,), 1000, 1000, 0.0045, E=0.1),)},
-        {"windows": (Window((0.1,), 1000, 1000, 0.0045, cell=wc.Box((0.1,), (0.2,)), E=0.1),)},
+        {"windows": (Window((0.1,), 1000, 1000, 0.0045, cell=Box((0.1,), (0.2,)), E=0.1),)},
         {"windows": (Window((0.1,), 1000, 1000, 0.0045, cell=CELL, E=9.0),)},
         {"windows": (Window((0.1,), 1000, 1000, 0.0055, cell=CELL, E=0.1),)},
-        {"error": wc.ErrorBound(0.1, 0.0, wc.Kind.PROVED, "known", 100)},
-        {"error": wc.ErrorBound(0.1, 0.0045, wc.Kind.PROVED, "known")},
-        {"error": wc.ErrorBound(0.1, 0.0045, wc.Kind.PROVED, "sampled", 100)},
+        {"error": ErrorBound(0.1, 0.0, Kind.PROVED, "interval", 100)},
+        {"error": ErrorBound(0.1, 0.0045, Kind.PROVED, "interval")},
+        {"error": ErrorBound(0.1, 0.0045, Kind.PROVED, "sampled", 100)},
     ],
     ids=["no centre", "off centre", "α", "none", "no cell", "outside", "E", "votes α", "free ρ", "no β", "sampled"],
 )
@@ -282,25 +281,31 @@ def test_records_that_no_run_writes_are_refused(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("k", 1), ("n", 10**6), ("E", 0.0999), ("lower", [[-0.17, 0.15]]), ("upper", [[-0.155, 0.17]])],
+    ("name", "value", "words"),
+    [
+        ("k", 1, "does not vouch"),
+        ("n", 10**6, "passes do not add up"),
+        ("E", 0.0999, "largest of the windows"),
+        ("lower", [[-0.17, 0.15]], "sentence is"),
+        ("upper", [[-0.155, 0.17]], "sentence is"),
+    ],
     ids=["k", "n", "E", "lower", "upper"],
 )
-def test_edited_windows_are_noticed_even_if_sealed_again(name: str, value: Any) -> None:
+def test_edited_windows_are_noticed_even_if_sealed_again(name: str, value: Any, words: str) -> None:
     stored = record()
     stored.pop("digest")
     assert stored["windows"][name] != value
     stored["windows"][name] = value
-    with pytest.raises(ValueError, match="but the counts give"):
+    with pytest.raises(ValueError, match=words):
         certificates.read(seal(stored))
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"sampling": {"two_class": True}}, "two_class"),
+        ({"two_class": True}, "two_class"),
         ({"betas": 3}, "500 is usual"),
-        ({"sampling": {"n": 60}}, "too small ever"),
+        ({"n": 60}, "too small ever"),
         ({"merged": True, "betas": 5}, "betas ="),
         ({"rank": 100}, "rank"),
     ],
@@ -316,69 +321,83 @@ def test_quantized_threats_need_8_bit_pictures() -> None:
     with pytest.raises(ValueError, match="8-bit"):
         certify(x, Known([(2.0, 2.1)], constant(0.1)))
     loose = replace(THREAT, quantized=False)
-    wc.indiv_spt(brighter, x, DEFENCE, loose, wc.Sampling(n=400, seed=0), inverse=Known([(2.0, 2.1)], constant(0.1)))
+    inverse = Known([(2.0, 2.1)], constant(0.1))
+    methods.certify(smoothed(), x, loose, method="indiv", n=400, seed=0, inverse=inverse)
+
+
+def test_progress_goes_through_all_windows() -> None:
+    """Over the windows, not anew in each: thousandths that never fall."""
+
+    class Telling(Known):
+        def errors(self, originals: Originals, defence: Defence, beta: Tensor, **more: Any) -> Tensor:
+            for done in range(1, 5):
+                more["progress"](done, 4)
+            return super().errors(originals, defence, beta)
+
+    told = list[tuple[int, int]]()
+    inverse = Telling([(-9.0, -8.9), (0.0, 0.1), (8.9, 9.0)], constant(0.1))
+    for merged in (False, True):
+        told.clear()
+        method = methods.chosen(smoothed(), "indiv", inverse=inverse, merged=merged, n=4000, betas=100, windows=5)
+        methods.certify_with(method, smoothed(), flat(0.6), THREAT, seed=0, progress=lambda *now: told.append(now))
+        assert told == sorted(told) and told[-1] == (1000, 1000) and len(set(told)) == 12
 
 
 def test_fresh_draws_unless_seeded() -> None:
     x, inverse = flat(0.1), Known([(2.0, 2.1)], lambda beta, k: beta.abs())
-    seeded = [certify(x, inverse, sampling={"seed": 5}).windows[0].E for _ in range(2)]
-    fresh = [certify(x, inverse, sampling={"seed": None}).windows[0].E for _ in range(2)]
+    seeded = [certify(x, inverse, seed=5).windows[0].E for _ in range(2)]
+    fresh = [certify(x, inverse, seed=None).windows[0].E for _ in range(2)]
     assert seeded[0] == seeded[1] and fresh[0] != fresh[1]
 
 
 def test_certified_digits_have_the_same_answer_as_their_originals(generator: torch.Generator) -> None:
     """The embedded model and the interval inverse, end to end: g at the original, which the method never saw."""
-    path = wc.__path__[0] + "/assets/mnist-rotation.safetensors"
-    model, _, extra = models.load_weights(path)
-    defence = wc.Defence.from_dict(extra["defence"])
-    inverse = wc.IntervalInverse(refinements=4, finest=0.004)
+    model = zoo.load("mnist-rotation")
+    defence = model.defence(THREAT.transform)
+    inverse = IntervalInverse(refinements=4, finest=0.004)
     certified = 0
     for index, degrees in ((2, 0.4), (4, 5.0)):
         x = DIGITS.image(index)
         x_attacked = THREAT.attacked(x, torch.tensor([[math.radians(degrees)]]))[0]
-        c = wc.indiv_spt(model, x_attacked, defence, THREAT, wc.Sampling(n=1200, seed=index), betas=60, inverse=inverse)
+        given = {"n": 1200, "seed": index, "betas": 60, "inverse": inverse, "windows": 3}
+        c = methods.certify(model, x_attacked, THREAT, method="indiv", **given)
         certified += not c.abstains
         for z in (x, x_attacked) if not c.abstains else ():
-            assert int(votes(model, defence, z, 1000, generator).argmax()) == c.label
+            assert int(votes(model.logits, defence, z, 1000, generator).argmax()) == c.label
     assert certified >= 1
 
 
-SHIFT = wc.Threat.of("translation", 1)
-SHIFTED = wc.Defence.surface("translation", 0.4, noise=0.2, preprocess=wc.Preprocess("rectangle", 4))
-SQUARE = SHIFTED.preprocess.mask(SIDE, SIDE)
+SHIFT = Threat.of("translation", 1)
+RECTANGLE = Preprocess("rectangle", 4)
+SQUARE = RECTANGLE.mask(SIDE, SIDE)
 
 
 @final
 class Lazy(InverseBound):
     """Two cells of shifts whose true error is `least`, bounded no sharper than what is enough, times `share`."""
 
-    name: ClassVar[str] = "lazy"
+    name: ClassVar[str] = "lagrangian"
 
     def __init__(self, least: float, share: float = 1.0) -> None:
         self.least, self.share, self.asked = least, share, list[float]()
 
-    def survivors(self, x_attacked: Tensor, threat: wc.Threat) -> Originals:
+    def survivors(self, x_attacked: Tensor, threat: Threat) -> Originals:
         low = torch.tensor([[-1.0, -1.0], [0.5, 0.5]], dtype=torch.float64)
         box = torch.zeros(2, *x_attacked.shape, dtype=torch.float64)
-        return Originals(low, low + 0.1, box, box + 1, 100, 0.0)
+        return Originals(x_attacked, threat, low, low + 0.1, box, box + 1, 100, 0.0)
 
-    def errors(
-        self,
-        x_attacked: Tensor,
-        originals: Originals,
-        threat: wc.Threat,
-        defence: wc.Defence,
-        beta: Tensor,
-        **more: Any,
-    ) -> Tensor:
+    def errors(self, originals: Originals, defence: Defence, beta: Tensor, **more: Any) -> Tensor:
         self.asked.append(more["enough"])
         loose = self.share * more["enough"] if math.isfinite(more["enough"]) else 9.0
         return torch.full((len(beta), len(originals.low)), max(self.least, loose), dtype=torch.float64)
 
 
-def shifted(x: Tensor, inverse: InverseBound, bright: Callable[[Tensor], Tensor], **changes: Any) -> wc.Certificate:
-    sampling = wc.Sampling(**{"n": 4000, "seed": 0, "windows": 3} | changes)
-    return wc.indiv_spt(bright, x, SHIFTED, SHIFT, sampling, inverse=inverse, betas=300)
+def shifted(x: Tensor, inverse: InverseBound, bright: Logits, **settings: Any) -> Individual:
+    f = Smoothed(bright, noise=0.2, over={"translation": 0.4}, preprocess=RECTANGLE)
+    settings = {"n": 4000, "seed": 0, "windows": 3, "betas": 300} | settings
+    c = methods.certify(f, x, SHIFT, method="indiv", inverse=inverse, **settings)
+    assert isinstance(c, Individual)
+    return c
 
 
 def inside_brighter(z: Tensor) -> Tensor:

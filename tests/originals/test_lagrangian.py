@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_crossings import OWN
 from torch import Tensor
 
 from benchmarks.inverse import worst_consistent
@@ -28,7 +29,7 @@ from warpcert.originals.lagrangian.metric import Metric, shared_corners, tuned
 from warpcert.originals.lagrangian.spectral import proved_lambda
 from warpcert.originals.protocol import InverseBound, Originals
 from warpcert.threat import Threat
-from warpcert.transforms import Preprocess, SpatialTransform, get
+from warpcert.transforms import Box, Preprocess, SpatialTransform, get
 from warpcert.transforms.kernels import kernel
 
 DIGITS = load("mnist500")
@@ -78,9 +79,9 @@ def true_error(x: Tensor, x_attacked: Tensor, d: Defence, beta: Tensor, gamma: T
     return torch.linalg.vector_norm(difference.flatten(1), dim=1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=120)
 @given(
-    name=st.sampled_from(["rotation", "translation"]),
+    name=st.sampled_from(["rotation", "translation", "scaling", *OWN]),
     interpolation=st.sampled_from(["bilinear", "bicubic", "bicubic-0.5"]),
     kind=st.sampled_from(KINDS),
     shape=st.sampled_from(SHAPES),
@@ -91,7 +92,7 @@ def test_the_chord_and_its_remainder_contain(
     name: str, interpolation: str, kind: str, shape: tuple[int, int, int], width: float, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
-    transform = get(name)
+    transform = OWN[name] if name in OWN else get(name)
     assert isinstance(transform, SpatialTransform)
     k, x = kernel(interpolation), picture(kind, shape, generator)
     low = 4 * torch.rand(3, transform.dim, dtype=torch.float64, generator=generator) - 2
@@ -430,6 +431,8 @@ def test_what_it_cannot_invert_is_refused() -> None:
     d = defence("rotation")
     with pytest.raises(ValueError, match="rotation and translation"):
         Lagrangian().survivors(x, Threat.of("scaling", 5))
+    with pytest.raises(ValueError, match="keep distances"):
+        Lagrangian().survivors(x, Threat(OWN["shear"], Box((-0.1,), (0.1,))))
     with pytest.raises(ValueError, match="bilinear attacker"):
         Lagrangian().survivors(x, Threat.of("rotation", 5, interpolation="bicubic"))
     with pytest.raises(ValueError, match="motion"):
