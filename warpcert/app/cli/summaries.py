@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
-from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -12,25 +10,24 @@ from rich.table import Table
 
 from warpcert.certificates import Kind
 from warpcert.runs.run import Run
-from warpcert.runs.store import read_records
+from warpcert.runs.summary import under_attack
 
-__all__ = ["PAGE", "of_attacked", "show"]
+__all__ = ["PAGE", "show"]
 
 PAGE = "report.html"
 
 
 def show(run: Run, as_json: bool) -> None:
     """The table of a run on stdout, or the same as JSON."""
-    records = list(read_records(run.folder))
-    attacked = of_attacked(records) if "attack" in records[0] else {}
+    under = under_attack(run.rows)
+    attacked = under.to_dict() if under else {}
     if as_json:
         print(json.dumps(run.summary.to_dict() | attacked | {"folder": str(run.folder)}))
         return
     out = Console(highlight=False)
     found, first = run.summary, run.rows[0]
-    table = Table(
-        "certified range", "certified accuracy", "95 % interval", title=f"{found.count} picture{'s' * (found.count > 1)}, kind: {found.kind}"
-    )
+    counted = f"{found.count} picture{'s' * (found.count > 1)}, kind: {found.kind}"
+    table = Table("certified range", "certified accuracy", "95 % interval", title=counted)
     for text, share, low, high in found.rows:
         table.add_row(text, f"{share:.3f}", f"{low:.3f} … {high:.3f}")
     out.print(table)
@@ -47,19 +44,6 @@ def show(run: Run, as_json: bool) -> None:
     out.print(f"{error}{found.seconds:.2f} s and {found.passes:.0f} passes per picture")
     out.print(f"picture {first.index}: {first.certificate}", soft_wrap=True)
     out.print(f"certificates are in {run.folder}; look at {run.folder / PAGE}", soft_wrap=True)
-
-
-def of_attacked(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Shares and times of a run on attacked pictures."""
-    made = [r["certificate"] for r in records]
-    known = [c["excluded"] for c in made if c.get("excluded") is not None]
-    return {
-        "answered_correctly_without_votes": statistics.fmean(r["attack"]["label"] == r["true_label"] for r in records),
-        "answered_correctly": statistics.fmean(r["answer"] == r["true_label"] for r in records),
-        "ruled_out": statistics.fmean(known) if known else None,
-        "analysis_seconds": statistics.fmean(r["analysis_seconds"] for r in records),
-        "smoothing_seconds": statistics.fmean(r["smoothing_seconds"] for r in records),
-    }
 
 
 def _attack_lines(found: dict[str, Any]) -> list[str]:
