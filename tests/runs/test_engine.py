@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 from engine_jobs import Fragile, Refusing, seen
-from test_certificate import certificate
+from certificate_samples import voted
 
 import warpcert as wc
 from warpcert import methods
@@ -37,7 +37,7 @@ def job() -> Job:
     """dist-x on digits, as cheap as it gets."""
     model = open_model("mnist-rotation", SHAPE, torch.device("cpu"))
     source = Named("mnist-rotation", SHAPE, model.facts, model.classifier().fingerprint)
-    method = methods.chosen(model.classifier(), "dist-x", n=200, betas=40, windows=3, bound="sampled")
+    method = methods.chosen(model.classifier(), "dist-x", n=600, betas=40, windows=3, bound="sampled")
     return Job(source, wc.Threat.rotation(degrees=20), method)
 
 
@@ -67,7 +67,7 @@ def test_processes_give_the_same_certificates(tmp_path: Path) -> None:
 
 def test_a_dead_process_costs_only_its_picture(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    answers = list(processes(Fragile(certificate(), log, weak=2, deaths=1), 2)(tasks(6)))
+    answers = list(processes(Fragile(voted(), log, weak=2, deaths=1), 2)(tasks(6)))
     assert sorted(i for i, _ in answers) == list(range(6))
     assert all(c.seed == i for i, (c, _) in answers)
     assert sorted(seen(log)) == [0, 1, 2, 2, 3, 4, 5]
@@ -76,7 +76,7 @@ def test_a_dead_process_costs_only_its_picture(tmp_path: Path) -> None:
 def test_a_picture_that_kills_every_process_ends_the_run(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with pytest.raises(ValueError, match=f"picture 0 ended its worker {ATTEMPTS} times"):
-        list(processes(Fragile(certificate(), log, weak=0, deaths=99), 1)(tasks(1)))
+        list(processes(Fragile(voted(), log, weak=0, deaths=99), 1)(tasks(1)))
     assert seen(log) == [0] * ATTEMPTS
 
 

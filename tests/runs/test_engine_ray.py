@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from engine_jobs import Fragile, Refusing, machines, seen
-from test_certificate import certificate
+from certificate_samples import voted
 from test_engine import certify, job, tasks
 
 from warpcert.app.cli import main
@@ -38,7 +38,7 @@ def test_ray_gives_the_same_certificates(tmp_path: Path, cluster: Any) -> None:
 
 def test_a_lost_machine_costs_only_its_images(tmp_path: Path, cluster: Any) -> None:
     second, log, count = cluster.add_node(num_cpus=1), tmp_path / "log", 8
-    fragile = Fragile(certificate(), log, weak=6, deaths=1, seconds=0.5, machines=2)
+    fragile = Fragile(voted(), log, weak=6, deaths=1, seconds=0.5, machines=2)
     answers = []
     for answer in on_ray(fragile, None, cluster.address)(tasks(count)):
         answers.append(answer)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_certificate import certificate
+from certificate_samples import voted
 
 from warpcert.runs.engine import here
 from warpcert.runs.job import Task, seed_for
@@ -23,7 +23,7 @@ CONFIG = {"method": "dist-x", "settings": {"n": 10}}
 def fill(folder: Path, count: int) -> None:
     with Store(folder, CONFIG) as store:
         for index in range(count):
-            store.append(index, 7, replace(certificate(), seed=index))
+            store.append(index, 7, replace(voted(), seed=index))
 
 
 def test_append_and_read_back(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_torn_last_line_costs_only_its_own_image(tmp_path: Path, cut: int) -> 
     path.write_bytes(path.read_bytes()[:-cut])
     with Store(tmp_path, CONFIG) as store:
         assert store.done == {0, 1}
-        store.append(2, 7, certificate())
+        store.append(2, 7, voted())
     assert verify(tmp_path) == []
     assert len(list(read_records(tmp_path))) == 3
 
@@ -54,14 +54,14 @@ def test_other_arguments_are_refused_and_lose_nothing(tmp_path: Path) -> None:
 def test_a_run_that_wrote_nothing_leaves_the_folder_free(tmp_path: Path) -> None:
     fill(tmp_path, 0)
     with Store(tmp_path, CONFIG | {"settings": {"n": 20}}) as store:
-        store.append(0, 7, certificate())
+        store.append(0, 7, voted())
     assert verify(tmp_path) == []
 
 
 def test_check_sees_missing_images_and_another_configuration(tmp_path: Path) -> None:
     with Store(tmp_path, CONFIG | {"indices": [0, 3]}) as store:
-        store.append(0, 7, certificate())
-        store.append(2, 7, certificate())
+        store.append(0, 7, voted())
+        store.append(2, 7, voted())
     (problem,) = verify(tmp_path)
     assert "first picture 1" in problem
     config = json.loads((tmp_path / "config.json").read_text())
@@ -73,7 +73,7 @@ def test_a_run_can_grow_but_not_start_elsewhere(tmp_path: Path) -> None:
     for stop in (2, 4, 3):
         with Store(tmp_path, CONFIG | {"indices": [0, stop]}) as store:
             for index in set(range(stop)) - store.done:
-                store.append(index, 7, certificate())
+                store.append(index, 7, voted())
     assert verify(tmp_path) == [] and len(list(read_records(tmp_path))) == 4
     with Store(tmp_path, CONFIG | {"indices": [0, 9]}):
         pass
@@ -83,7 +83,7 @@ def test_a_run_can_grow_but_not_start_elsewhere(tmp_path: Path) -> None:
 
 
 def test_differences_are_said_in_surface_units() -> None:
-    c = certificate()
+    c = voted()
     there = {"threat": c.threat.to_dict(), "settings": {"n": 10}, "classifier": {"name": "net", "fingerprint": "a" * 64}}
     t = c.threat.transform
     now = {
@@ -115,9 +115,9 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
 
 def test_no_image_twice(tmp_path: Path) -> None:
     with Store(tmp_path, CONFIG) as store:
-        store.append(0, 7, certificate())
+        store.append(0, 7, voted())
         with pytest.raises(ValueError, match="already"):
-            store.append(0, 7, certificate())
+            store.append(0, 7, voted())
 
 
 @pytest.mark.parametrize("field", ["index", "true_label"])
@@ -145,10 +145,10 @@ def test_seeds_depend_on_image_and_run_only(tmp_path: Path) -> None:
 
     def certify(task: Task) -> Any:
         seen[task.index] = task.seed
-        return certificate(), {}
+        return voted(), {}
 
     with Store(tmp_path, CONFIG) as store:
-        store.append(1, 7, certificate())
+        store.append(1, 7, voted())
         tasks = (Task(i, torch.zeros(1).numpy(), 7, seed_for(9, i)) for i in range(4))
         list(run(store, tasks, here(certify)))
     assert seen == {i: seed_for(9, i) for i in (0, 2, 3)}
