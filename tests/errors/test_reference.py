@@ -192,7 +192,7 @@ def test_where_a_reference_does_not_belong(tmp_path: Path) -> None:
     x, beta = dot().double(), torch.zeros(1, 1, dtype=torch.float64)
     with pytest.raises(ValueError, match="γ = 0"):
         Threat.of("rotation", 5, interpolation="mitchell")
-    with pytest.raises(ValueError, match="no reference"):
+    with pytest.raises(ValueError, match="no reference kernel"):
         Boxes()(x, defence, threat, beta)
     with pytest.raises(ValueError, match="γ = 0"):
         wc.Smoothed(sharp, noise=0.1, over={"rotation": 10}, interpolation="mitchell").certify(

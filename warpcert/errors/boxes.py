@@ -103,9 +103,11 @@ class _Search:
     def __post_init__(self) -> None:
         defence, threat, transform = self.defence, self.threat, self.threat.transform
         if defence.reference is not None:
-            raise ValueError(f"interval boxes know no reference; got {defence.reference}: use the curve bound, or none")
+            raise ValueError(f"interval boxes have no reference kernel; got {defence.reference}: use the curve bound")
         if not isinstance(transform, SpatialTransform) or transform != defence.transform:
-            raise ValueError(f"interval boxes need one spatial transformation on both sides; got {transform.name}")
+            raise ValueError(
+                f"interval boxes need one transformation that moves pixels, on both sides; got {transform.name}"
+            )
         self.transform, (channels, height, width) = transform, self.x.shape
         self.attacker, self.defender = kernel(threat.interpolation), kernel(defence.interpolation)
         extent = float(self.beta.abs().max()) + max(map(abs, (*threat.box.lower, *threat.box.upper)))
@@ -161,7 +163,7 @@ def box_image(x: Tensor, transform: SpatialTransform, k: Kernel, low: Tensor, hi
     rectangle.
     """
     if k.reach != 1:
-        raise ValueError(f"interval boxes know bilinear and nearest interpolation; got {k.name}")
+        raise ValueError(f"interval boxes are for bilinear and nearest interpolation; got {k.name}")
     height, width = x.shape[-2:]
     ends = transform.enclosed(low, high, height, width)
     stops = [_stops(s, side, k) for s, side in zip(ends, (height, width), strict=True)]
@@ -193,7 +195,7 @@ def _stops(s: Interval, side: int, k: Kernel) -> list[Tensor]:
 def pulled(z: Interval, transform: SpatialTransform, beta: Tensor, k: Kernel) -> Interval:
     """T_β of every image in z [m, C, H, W], beta [d]: the weights of bilinear and nearest are not negative."""
     if k.reach != 1:
-        raise ValueError(f"interval boxes know bilinear and nearest interpolation; got {k.name}")
+        raise ValueError(f"interval boxes are for bilinear and nearest interpolation; got {k.name}")
     source = transform.coordinates(beta[None], *z.low.shape[-2:])
     y, x = (s.expand(z.low.shape[0], -1, -1) for s in source)
     return Interval(gather(z.low, y, x, k) - SLACK, gather(z.high, y, x, k) + SLACK)

@@ -69,10 +69,9 @@ class Transform(ABC):
         if len(surface) == 1:
             surface = surface * self.dim
         if len(surface) != self.dim or any(not math.isfinite(v) or v < 0 for v in surface):
-            raise ValueError(
-                f"Γ for {self.name} needs 1 or {self.dim} finite number(s) ≥ 0 in {self.unit}, or both ends "
-                f"if there is one parameter; got {surface}"
-            )
+            wanted = "a number r ≥ 0 (for ±r) or both ends" if self.dim == 1 else f"1 or {self.dim} numbers ≥ 0"
+            unit = self.unit_name if self.unit_name.startswith("of ") else f"in {self.unit_name}"
+            raise ValueError(f"the range of a {self.noun} is {wanted}, {unit}; got {surface}")
         return Box(tuple(self.internal(-v) for v in surface), tuple(self.internal(v) for v in surface))
 
     @final

@@ -34,7 +34,7 @@ HALVINGS = 8  # of a window that still misses the target
 class Windows:
     """Closed boxes lower_j … upper_j [J,d] that tile Γ: ‖P x' − P z_j‖₂ ≤ E_j [J] for all x' from γ in box j, proved.
 
-    It holds for attackers who compute in float32 or better, and for P in float32 or exact. All float64, on one device.
+    It holds for attackers that compute in float32 or better, and for P in float32 or exact. All float64, on one device.
 
     rounded   which centre images z_j are meant: see `images`
     cells     windows that were evaluated on the way
@@ -113,7 +113,9 @@ class _Search:
 
     def check(self, least: int) -> None:
         if least > self.most:
-            raise ValueError(f"this Γ needs at least {least} windows, whatever the target; got max_windows={self.most}")
+            raise ValueError(
+                f"this range needs at least {least} windows, whatever the target; got max_windows={self.most}"
+            )
 
     def widths(self, center: Tensor, widest: Tensor) -> Tensor:
         """About the widths [K,d] ≤ widest at which windows around `center` [K,d] meet the target.

@@ -8,9 +8,10 @@ that are affine in each parameter, up to a remainder per pixel:
             to (w_y²/8)·sup|f_yy| + (w_x²/8)·sup|f_xx|: a chord along y, then one along x;
   a tone    two ends, exactly: the picture moves along a straight line.
 
-What the attacker computes may differ from T_γ x by the rounding of his float32 coordinates, times the slope of the
-interpolant around the source point, and of his float32 sums: both join the remainder. Rounding to levels is monotone,
-so q(T_γ x) lies between the rounded (smallest corner − remainder) and the rounded (largest corner + remainder).
+What the attacker computes may differ from T_γ x: float32 coordinates are rounded, which costs that much times the slope
+of the interpolant around the source point, and so are float32 sums. Both join the remainder. Rounding to levels is
+monotone, so q(T_γ x) lies between the rounded (smallest corner − remainder) and the rounded (largest corner +
+remainder).
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Scene:
 
     @cached_property
     def arithmetic(self) -> tuple[Tensor, Tensor]:
-        """(coordinates, values) [H,W]: float32 errors of the attacker's source points, and of all else he computes.
+        """(coordinates, values) [H,W]: float32 errors of the attacker's source points, and of all else.
 
         The second is `value_error` less its share of the coordinates; 4u more hold the rounding of x and of 255·z.
         """

@@ -80,14 +80,14 @@ class Curve(SupBound):
 def _check(x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> None:
     t = threat.transform
     if t != defence.transform:
-        raise ValueError(f"attacker ({t.name}) and defender ({defence.transform.name}) must share a transformation")
+        raise ValueError(f"attacker ({t.name}) and classifier ({defence.transform.name}) must share a transformation")
     if beta.dim() != 2 or beta.shape[1] != t.dim or not beta.shape[0] or not bool(beta.isfinite().all()):
         raise ValueError(f"beta must be [B, {t.dim}], finite, with B ≥ 1; got {list(beta.shape)}")
     if x.dim() != t.item_dims or not (bool(x.min() >= t.low) and bool(x.max() <= 1)):
         raise ValueError(f"x must be one image [C,H,W] in [0,1] (or sound [C,L] in [−1,1]); got {list(x.shape)}")
     if x.dim() == 3 and not bool(defence.preprocess.mask(x.shape[1], x.shape[2]).any()):
         raise ValueError(
-            f"the vignette leaves no pixel of an image of {x.shape[1]}×{x.shape[2]}; choose a smaller margin"
+            f"the vignette hides all of a picture of {x.shape[1]}×{x.shape[2]} pixels; choose a smaller margin"
         )
 
 
@@ -102,9 +102,9 @@ def _worst_slack(x: Tensor, defence: Defence, threat: Threat, extent: float) -> 
 def _unclipped(x: Tensor, defence: Defence, threat: Threat, extent: float, slack: float) -> float:
     """What float32 adds more if the attacker does not round.
 
-    Rounding encloses the attacker's arithmetic; without it, his errors |e| ≤ value_error pass T_β, which makes at most
-    (1 + 2·overshoot)·max|e| of them per pixel (a tone: e^{|β|}·max|e|). His image may also leave [0,1] by his
-    overshoot, which enlarges the defender's own errors as much.
+    Rounding encloses the attacker's arithmetic. Without it, errors |e| ≤ value_error of the attacker pass T_β, which
+    makes at most (1 + 2·overshoot)·max|e| of them per pixel (a tone: e^{|β|}·max|e|). The attacker's image may also
+    leave [0,1] by its overshoot, which enlarges the defender's own errors as much.
     """
     if threat.quantized:
         return 0.0
