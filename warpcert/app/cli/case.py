@@ -126,7 +126,7 @@ def threat_of(args: argparse.Namespace, classifier: Classifier) -> Threat:
         box = own.box
     else:
         raise ValueError(f"say the range of {transform.name} with --gamma: this model carries none")
-    arithmetic = {
+    arithmetic: dict[str, Any] = {
         "interpolation": args.attacker or (own.interpolation if own else "bilinear"),
         "quantized": (own.quantized if own else True) if args.unrounded is None else not args.unrounded,
         "tolerance": args.tolerance if args.tolerance is not None else own.tolerance if own else None,
