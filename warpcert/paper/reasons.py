@@ -103,8 +103,21 @@ REASONS: Reasons = {
     ),
     **_each(
         "ablation",
-        "Ours is the largest over fewer images, β and γ, with the filter corrected to sum 1.",
-        *(f"{data}-{p}" for data in ("mnist", "cifar10", "imagenet") for p in ("both", "blur", "vignette", "none")),
+        "Ours is the largest over fewer images, β and γ. Behind the blur the published error is about half of ours, as "
+        "a filter that sums to 0.508 makes it.",
+        "mnist-both", "mnist-blur",
+    ),
+    **_each(
+        "ablation",
+        "Ours is the largest over fewer images, β and γ. Behind the blur the published error is less than half of "
+        "ours, as a filter that sums to 0.409 makes it.",
+        "cifar10-both", "cifar10-blur",
+    ),
+    **_each(
+        "ablation",
+        "Ours is the largest over fewer images, β and γ.",
+        "mnist-vignette", "mnist-none", "cifar10-vignette", "cifar10-none",
+        *(f"imagenet-{p}" for p in ("both", "blur", "vignette", "none")),
     ),
     ("ablation", "indiv-with-blur"): _MNIST,
     ("ablation", "indiv-without-blur"): "The network was trained with blur; without it E is too large for its noise.",
