@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 
 from warpcert import attacks, methods, transforms
 from warpcert.app.cli import build_parser, main, options
-from warpcert.app.cli.main import COMMANDS
 from warpcert.app.cli.commands.paper import FILES
+from warpcert.app.cli.main import COMMANDS
 from warpcert.errors import proved
 from warpcert.learn import data, zoo
 from warpcert.originals.named import INVERSES
@@ -181,12 +181,22 @@ def _mislabelled(folder: Path) -> Path:
 
     digits = data.load("mnist500").part(0, 2)
     y = (digits.labels.numpy() + 1) % 10
-    np.savez(folder / "wrong.npz", x_test=digits.images[:, 0].numpy(), y_test=y, x_train=digits.images[:, 0].numpy(), y_train=y)
+    np.savez(
+        folder / "wrong.npz",
+        x_test=digits.images[:, 0].numpy(),
+        y_test=y,
+        x_train=digits.images[:, 0].numpy(),
+        y_train=y,
+    )
     return folder / "wrong.npz"
 
 
 def test_bounds_say_what_they_are_proved_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["certify", *MODEL, *"--n 300 --betas 12 --windows 1 --count 1 --gamma 0.5 --alpha 0.2".split()]
+    few = [
+        "certify",
+        *MODEL,
+        *["--n", "300", "--betas", "12", "--windows", "1", "--count", "1", "--gamma", "0.5", "--alpha", "0.2"],
+    ]
     bilinear = ["--bound", "interval", "--interpolation", "bilinear", "--time-limit", "5"]
     assert main([*few, *bilinear, "--out", str(tmp_path / "a")]) == 0
     assert main([*few, "--bound", "interval", "--out", str(tmp_path / "b")]) == 2

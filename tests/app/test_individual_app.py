@@ -13,13 +13,30 @@ from PIL import Image
 
 from warpcert.app.cli import main
 from warpcert.app.cli.ranges import estimate, ranges
-from warpcert.learn.pictures import read_picture, write_picture
 from warpcert.learn import data
+from warpcert.learn.pictures import read_picture, write_picture
 from warpcert.originals.protocol import IntervalInverse
 from warpcert.runs.store import read_records
 from warpcert.threat import Threat
 
-FAST = ["--model", "mnist-rotation", "--method", "indiv", "--gamma", "1", "--n", "400", "--betas", "30", "--windows", "1", "--refinements", "2", "--inverse", "interval"]
+FAST = [
+    "--model",
+    "mnist-rotation",
+    "--method",
+    "indiv",
+    "--gamma",
+    "1",
+    "--n",
+    "400",
+    "--betas",
+    "30",
+    "--windows",
+    "1",
+    "--refinements",
+    "2",
+    "--inverse",
+    "interval",
+]
 
 
 def test_certify_attacks_and_certifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

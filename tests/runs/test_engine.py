@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 import torch
-from engine_jobs import Fragile, Refusing, seen
 from certificate_samples import voted
+from engine_jobs import Fragile, Refusing, seen
 
 import warpcert as wc
 from warpcert import methods
@@ -94,7 +94,7 @@ def test_a_worker_with_another_model_is_refused() -> None:
 
 def test_interrupted_with_workers_it_keeps_what_is_finished(tmp_path: Path) -> None:
     """Ctrl-C, as a terminal sends it: to the driver and all its workers."""
-    few = "--model mnist-rotation --n 200 --betas 40 --windows 1 --bound sampled --json".split()
+    few = ["--model", "mnist-rotation", "--n", "200", "--betas", "40", "--windows", "1", "--bound", "sampled", "--json"]
     few += ["--out", str(tmp_path)]
     command = [sys.executable, "-m", "warpcert", "certify", *few, "--count", "200", "--workers", "2"]
     heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  a shell's background jobs ignore it

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_jobs import Fragile, Refusing, machines, seen
 from certificate_samples import voted
+from engine_jobs import Fragile, Refusing, machines, seen
 from test_engine import certify, job, tasks
 
 from warpcert.app.cli import main

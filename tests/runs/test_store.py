@@ -84,7 +84,8 @@ def test_a_run_can_grow_but_not_start_elsewhere(tmp_path: Path) -> None:
 
 def test_differences_are_said_in_surface_units() -> None:
     c = voted()
-    there = {"threat": c.threat.to_dict(), "settings": {"n": 10}, "classifier": {"name": "net", "fingerprint": "a" * 64}}
+    model = {"name": "net", "fingerprint": "a" * 64}
+    there = {"threat": c.threat.to_dict(), "settings": {"n": 10}, "classifier": model}
     t = c.threat.transform
     now = {
         "threat": replace(c.threat, box=t.box(7)).to_dict(),

@@ -25,7 +25,8 @@ LEVELS = {"uint8": 255.0, "int16": 32768.0, "float32": 1.0}
 @final
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """What was certified: x [N,C,H,W] uint8, or float32 where it is not 8-bit (sound: [N,C,L] int16), at the places `index` of the run's dataset.
+    """What was certified: x [N,C,H,W] uint8, or float32 where it is not 8-bit (sound: [N,C,L] int16), at the places
+    `index` of the run's dataset.
 
     For a run on attacked pictures x holds the originals and `attacked`, of the same shape, what was certified.
     """

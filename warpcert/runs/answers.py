@@ -29,9 +29,7 @@ LEADING = 5  # logits that the record of a deterministic answer keeps
 Record = dict[str, Any]
 
 
-def predicted(
-    classifier: Classifier, x: Tensor, *, n: int = 1000, alpha: float = 0.001, early: bool = False
-) -> Record:
+def predicted(classifier: Classifier, x: Tensor, *, n: int = 1000, alpha: float = 0.001, early: bool = False) -> Record:
     """The deployed answer about x [C,H,W], with what is needed to redo its arithmetic, as JSON types.
 
     A smoothed classifier votes, with fresh draws; n, alpha and early are as those of `Smoothed.vote`. Others answer

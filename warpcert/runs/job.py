@@ -127,14 +127,12 @@ class Job:
             x = torch.from_numpy(task.x).to(self.device)
             if self.method.attacked:
                 return self._attacked(classifier, task, progress)
-            return methods.certify_with(
-                self.method, classifier, x, self.threat, seed=task.seed, progress=progress
-            ), {}
+            return methods.certify_with(self.method, classifier, x, self.threat, seed=task.seed, progress=progress), {}
 
         return certify
 
     def _attacked(self, classifier: Classifier, task: Task, progress: Progress | None) -> Outcome:
-        """Attacks the network behind P, then answers and certifies without a look at the original (the paper's §6.4)."""
+        """Attacks the network behind P, then answers and certifies without the original (the paper's §6.4)."""
         plan, t = self.attack or AttackPlan(), self.threat.transform
         x = torch.from_numpy(task.x).to(self.device)
         source = torch.Generator().manual_seed(task.seed)

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     found = named(args.inverse, args.refinements).survivors(x_attacked, threat)
     rows = ranges(x_attacked, threat, found)
     share = len(found.low) / max(1, found.examined)
-    print(f"{found.examined} cells of the range {transform.span(threat.box)} examined in {found.seconds:.2f} s, ", end="")
+    print(f"{found.examined} cells of {transform.span(threat.box)} examined in {found.seconds:.2f} s, ", end="")
     print(f"{len(found.low)} survive ({share:.0%}), in {len(rows)} range(s)")
     if not rows:
         print("outside the threat model: no original leads here")
