@@ -104,6 +104,15 @@ def test_attacked_pictures_are_kept_as_they_were(tmp_path: Path) -> None:
     assert plain is not None and plain.attacked is None and plain.index.tolist() == [4, 8]
 
 
+def test_pictures_that_are_not_8_bit_are_kept_as_they_are(tmp_path: Path) -> None:
+    x = torch.rand(2, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    dataset = data.Dataset("real", x, torch.tensor([0, 1]), ("a", "b"))
+    album.keep(tmp_path, dataset, [1], lambda i: dataset.image(i) / 3)
+    kept = album.read(tmp_path)
+    assert kept is not None and kept.attacked is not None
+    assert torch.equal(kept.tensor(kept.x, 0), x[1]) and torch.equal(kept.tensor(kept.attacked, 0), x[1] / 3)
+
+
 def constant(z: torch.Tensor) -> torch.Tensor:
     """A network that has made up its mind."""
     return torch.tensor([[9.0, 0.0]]).expand(len(z), 2)
