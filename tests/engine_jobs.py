@@ -14,8 +14,8 @@ from warpcert.runs.job import Certifier, Outcome, Task
 
 @dataclass(frozen=True)
 class Fragile:
-    """Its certifier notes each picture and who started its process, waits until there are so many `machines`, and dies at
-    picture `weak`, the first `deaths` times.
+    """Its certifier notes each picture and who started its process, waits until there are so many `machines`, and dies
+    at picture `weak`, the first `deaths` times.
     """
 
     certificate: Certificate

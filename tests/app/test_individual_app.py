@@ -19,7 +19,8 @@ from warpcert.originals.protocol import IntervalInverse
 from warpcert.runs.store import read_records
 from warpcert.threat import Threat
 
-FAST = [
+FAST = ["--model", "mnist-rotation", "--method", "indiv", "--gamma", "1", "--n", "400", "--betas", "30"]
+FAST += ["--windows", "1", "--refinements", "2", "--inverse", "interval"]
     "--model",
     "mnist-rotation",
     "--method",
