@@ -19,9 +19,10 @@ from torch.nn.functional import cross_entropy
 
 from warpcert.exhaustive.crossings import find_crossings
 from warpcert.exhaustive.enumeration import images, plan
-from warpcert.exhaustive.verify import Verdict, verify
+from warpcert.exhaustive.verify import Terms, Verdict, verify
 from warpcert.learn.data import Dataset, load
-from warpcert.networks.resnet import ModelConfig, build, channels_last, fused
+from warpcert.networks.resnet import ModelConfig
+from warpcert.networks.weights import build, channels_last, fused
 from warpcert.threat import Threat
 
 CASES = (
@@ -113,7 +114,7 @@ def trained(
     verdicts: list[tuple[Verdict, int]] = []
     start = synchronized(device)
     for x, label in pictures(data, count):
-        verdicts.append((verify(f, x.to(device), threat, label, batch=batch), label))
+        verdicts.append((verify(f, x.to(device), threat, label, Terms(batch=batch)), label))
     seconds = (synchronized(device) - start) / count
     tally = Counter("verified" if v.verified else "open" if v.gamma is None else "refuted" for v, _ in verdicts)
     clean = sum(int(f(x[None].to(device).float() / 255).argmax()) == label for x, label in pictures(data, count))

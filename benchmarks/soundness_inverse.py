@@ -19,18 +19,17 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from importlib import resources
 
 import torch
 from torch import Tensor
 
-from benchmarks.soundness import PREPROCESS, SIGMA, Row, parser_of, pictures, run
+from benchmarks.breaking import Row, parser_of, pictures, run
+from benchmarks.soundness import PREPROCESS, SIGMA
 from warpcert import methods
+from warpcert.classifier import Smoothed
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import ABSTAIN, predict
-from warpcert.learn import data
-from warpcert.methods.run import Sampling
-from warpcert.networks import resnet as models
+from warpcert.classifier.voting import ABSTAIN
+from warpcert.learn import data, zoo
 from warpcert.originals.functional import Functional
 from warpcert.originals.lagrangian.inverse import Lagrangian
 from warpcert.originals.protocol import IntervalInverse, InverseBound, Originals
@@ -131,20 +130,18 @@ def inverse_row(row: Row, options: argparse.Namespace, inverse: str, transform: 
 
 def certificates_row(row: Row, options: argparse.Namespace) -> None:
     """Digits moved by random γ, certified from x' alone; then g at the original, 10⁵ samples."""
-    with resources.as_file(resources.files("warpcert") / "assets" / "mnist-rotation.safetensors") as path:
-        model, _, extra = models.load_weights(path)
-    model = model.to(options.device)
-    defence, digits = Defence.from_dict(extra["defence"]), data.load("mnist500")
+    model, digits = zoo.load("mnist-rotation").to(options.device), data.load("mnist500")
+    assert isinstance(model, Smoothed)
     threat, g = THREATS["rotation"][0], torch.Generator().manual_seed(options.seed)
     for turn in itertools.count():
         x = digits.image(turn % len(digits)).to(options.device)
         gamma = threat.box.uniform(1, g) * (0.1 if turn % 2 else 1)
         x_attacked = threat.attacked(x, gamma.to(x.device))[0]
-        made = methods.indiv_spt(model, x_attacked, defence, threat, Sampling(n=5000, seed=turn), betas=200)
+        made = methods.certify(model, x_attacked, threat, method="indiv", n=5000, seed=turn, betas=200)
         if not made.abstains:
             source = torch.Generator(device=x.device).manual_seed(turn)
             for z in (x, x_attacked):
-                answer = predict(model, defence, z, n=options.samples, alpha=1e-9, generator=source).label
+                answer = model.vote(z, n=options.samples, alpha=1e-9, generator=source).label
                 row.check(torch.tensor([answer in (made.label, ABSTAIN)]), f"picture {turn % len(digits)} of mnist500")
         if row.done(turn, options):
             return

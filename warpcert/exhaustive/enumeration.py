@@ -222,17 +222,16 @@ class Chunks:
         spine = spine.cumsum(1).flatten(0, 1)[: stop - start]  # many short sums: a GPU adds a long one up row by row
         yield self._pixels(spine).reshape(-1, *c.start.shape), self.where[start:stop]
         for group in self.groups[i]:
-            image, where = self._combinations(spine, start, *group)
+            image, where = self._combinations(spine, start, group)
             yield image.reshape(-1, *c.start.shape), where
 
     def _pixels(self, spine: Tensor) -> Tensor:
         return spine.view(torch.uint8)[:, : self.made.crossings.start.numel()]
 
-    def _combinations(
-        self, spine: Tensor, start: int, first: int, last: int, lo: int, hi: int, images: int, written: int
-    ) -> tuple[Tensor, Tensor]:
+    def _combinations(self, spine: Tensor, start: int, group: list[int]) -> tuple[Tensor, Tensor]:
         """The images of cliques first … last − 1 with the pairs lo … hi − 1, based on the spine from step `start`."""
         made, c = self.made, self.made.crossings
+        first, last, lo, hi, images, written = group
         rows, base = made.rows[first:last], made.base[first:last]
         clique, _ = ragged(rows, images)
         image = self._pixels(spine[base[clique] - start])
