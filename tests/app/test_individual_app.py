@@ -21,23 +21,6 @@ from warpcert.threat import Threat
 
 FAST = ["--model", "mnist-rotation", "--method", "indiv", "--gamma", "1", "--n", "400", "--betas", "30"]
 FAST += ["--windows", "1", "--refinements", "2", "--inverse", "interval"]
-    "--model",
-    "mnist-rotation",
-    "--method",
-    "indiv",
-    "--gamma",
-    "1",
-    "--n",
-    "400",
-    "--betas",
-    "30",
-    "--windows",
-    "1",
-    "--refinements",
-    "2",
-    "--inverse",
-    "interval",
-]
 
 
 def test_certify_attacks_and_certifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
