@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 import warpcert as wc
+from warpcert.classifier.defence import Defence
 from warpcert.classifier.early import predict_early
 
-DEFENCE = wc.Defence.surface("rotation", 10, noise=0.5)
+DEFENCE = Defence.surface("rotation", 10, noise=0.5)
 X = torch.zeros(1, 3, 3)
 
 

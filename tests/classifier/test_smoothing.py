@@ -11,12 +11,17 @@ from scipy.stats import norm
 from torch import Tensor
 
 import warpcert as wc
-from warpcert.classifier.nested import robust_votes
+from warpcert.classifier.defence import Defence
+from warpcert.classifier.early import predict_early
+from warpcert.classifier.inner import GaussianInner, MarginInner
+from warpcert.classifier.nested import predict_nested, robust_votes
 from warpcert.classifier.sequential import run_tests
-from warpcert.classifier.voting import add_noise, batch_size, views, votes
+from warpcert.classifier.voting import Logits, add_noise, batch_size, leads, predict, views, votes
+from warpcert.statistics import radius
+from warpcert.transforms import Brightness
 
 SIGMA, NOISE, SIDE = 0.1, 0.2, 4
-DEFENCE = wc.Defence(wc.Brightness(), (SIGMA,), NOISE)
+DEFENCE = Defence(Brightness(), (SIGMA,), NOISE)
 CENTRE = 0.5
 
 
@@ -51,11 +56,9 @@ def test_votes_around_a_center_are_those_of_the_moved_image(generator: torch.Gen
 
 
 def test_predict_answers_or_abstains(generator: torch.Generator) -> None:
-    sure = wc.predict(brighter, DEFENCE, grey(0.7), n=500, generator=generator)
+    sure = predict(brighter, DEFENCE, grey(0.7), n=500, generator=generator)
     assert sure.label == 1 and sum(sure.counts) == 500
-    answers = [
-        wc.predict(brighter, DEFENCE, grey(0.5), n=200, alpha=0.05, generator=generator).label for _ in range(200)
-    ]
+    answers = [predict(brighter, DEFENCE, grey(0.5), n=200, alpha=0.05, generator=generator).label for _ in range(200)]
     assert answers.count(wc.ABSTAIN) > 180  # the coin is fair: an answer is an error, allowed once in twenty
 
 
@@ -74,7 +77,7 @@ def test_same_seed_same_votes() -> None:
 
 def test_gaussian_inner_is_right_about_balls(generator: torch.Generator) -> None:
     """h(v) = [mean v > ½] is constant on B(v, E) iff |mean − ½|·√pixels > E."""
-    inner = wc.GaussianInner(brighter, NOISE, alpha=0.001)
+    inner = GaussianInner(brighter, NOISE, alpha=0.001)
     E = 0.3
     edge = E / SIDE
     values = torch.tensor([CENTRE + edge * t for t in (0.0, 0.5, 0.9, 1.6, 2.0, 3.0)])
@@ -86,7 +89,7 @@ def test_gaussian_inner_is_right_about_balls(generator: torch.Generator) -> None
 
 def test_gaussian_inner_rarely_accepts_what_is_false(generator: torch.Generator) -> None:
     """At the edge of the null hypothesis, with many looks: false acceptances stay below α."""
-    inner = wc.GaussianInner(brighter, NOISE, alpha=0.05, cap=400)
+    inner = GaussianInner(brighter, NOISE, alpha=0.05, cap=400)
     E = 0.2
     batch = torch.full((2000, 1, SIDE, SIDE), CENTRE + E / SIDE - 1e-6)
     accepted, _ = inner.accepts(batch, 1, E, generator)
@@ -100,17 +103,17 @@ def test_margin_inner_needs_the_right_margin(generator: torch.Generator) -> None
         s = (z.flatten(1).mean(1) - CENTRE) * SIDE
         return torch.stack((-s, s), 1) / math.sqrt(2)
 
-    inner = wc.MarginInner(lipschitz, slack=1e-6)
+    inner = MarginInner(lipschitz, slack=1e-6)
     E = 0.3
     batch = torch.tensor([0.99, 1.01]).mul(E / SIDE).add(CENTRE).reshape(-1, 1, 1, 1).expand(-1, 1, SIDE, SIDE)
     accepted, passes = inner.accepts(batch, 1, E, generator)
     assert accepted.tolist() == [False, True] and passes == 2  # exactly at the boundary of the ball
-    loose = wc.MarginInner(lipschitz, per_logit=True)
-    assert loose.accepts(batch, 1, E, generator)[0].tolist() == [False, False]
+    looser = MarginInner(lipschitz, 1.02, slack=1e-6)
+    assert looser.accepts(batch, 1, E, generator)[0].tolist() == [False, False]
 
 
 def test_nested_votes_estimate_the_probability_of_robust_views(generator: torch.Generator) -> None:
-    inner = wc.GaussianInner(brighter, NOISE)
+    inner = GaussianInner(brighter, NOISE)
     E, value, n = 0.2, 0.6, 600
     k, _ = robust_votes(inner, DEFENCE, grey(value), 1, E, n, generator)
     truth = float(norm.cdf((value - CENTRE - E / SIDE) / SIGMA))
@@ -119,9 +122,9 @@ def test_nested_votes_estimate_the_probability_of_robust_views(generator: torch.
 
 
 def test_nested_prediction(generator: torch.Generator) -> None:
-    inner = wc.GaussianInner(brighter, NOISE)
-    assert wc.predict_nested(inner, DEFENCE, grey(0.7), n=200, generator=generator).label == 1
-    assert wc.predict_nested(inner, DEFENCE, grey(0.5), n=200, generator=generator).label == wc.ABSTAIN
+    inner = GaussianInner(brighter, NOISE)
+    assert predict_nested(inner, DEFENCE, grey(0.7), n=200, generator=generator).label == 1
+    assert predict_nested(inner, DEFENCE, grey(0.5), n=200, generator=generator).label == wc.ABSTAIN
 
 
 @pytest.mark.parametrize(
@@ -137,7 +140,7 @@ def test_nested_prediction(generator: torch.Generator) -> None:
 )
 def test_bad_images_are_refused(x: Tensor, words: str, generator: torch.Generator) -> None:
     with pytest.raises(ValueError, match=words):
-        wc.predict(brighter, DEFENCE, x, generator=generator)
+        predict(brighter, DEFENCE, x, generator=generator)
 
 
 @pytest.mark.parametrize(
@@ -151,20 +154,47 @@ def test_bad_images_are_refused(x: Tensor, words: str, generator: torch.Generato
     ],
     ids=["rank", "batch", "one class", "nan", "none"],
 )
-def test_bad_classifiers_are_refused(f: wc.smoothing.joint.Classifier, words: str, generator: torch.Generator) -> None:
+def test_bad_classifiers_are_refused(f: Logits, words: str, generator: torch.Generator) -> None:
     with pytest.raises(ValueError, match=words):
-        wc.predict(f, DEFENCE, grey(0.5), generator=generator)
+        predict(f, DEFENCE, grey(0.5), generator=generator)
 
 
-def test_training_mode_and_numpy_are_refused_and_float64_is_taken() -> None:
+def test_the_slack_grows_with_the_logits(generator: torch.Generator) -> None:
+    """One rule for all margins: of the lead, the slack times the largest logit (at least 1) is taken off."""
+
+    def large(z: Tensor) -> Tensor:
+        return torch.tensor([[100.0, 101.0]]).repeat(len(z), 1)
+
+    batch = grey(0.5)[None]
+    for slack, enough in ((0.009, True), (0.011, False)):
+        inner = MarginInner(large, slack=slack)
+        assert inner.accepts(batch, 1, 0.0, generator)[0].item() is enough
+        assert (float(leads(large(batch), 1, slack)) > 0) is enough
+    assert float(leads(large(batch) / 1000, 1, 0.5)) == pytest.approx(0.001 - 0.5)
+    E = float(leads(large(batch), 1, 0.001)) / radius.needed_margin(1.0, 2.0)
+    assert MarginInner(large, 2.0, slack=0.001).accepts(batch, 1, 0.999 * E, generator)[0].item()
+    assert not MarginInner(large, 2.0, slack=0.001).accepts(batch, 1, 1.001 * E, generator)[0].item()
+
+
+def test_training_mode_and_numpy_are_refused() -> None:
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(SIDE * SIDE, 2))
     with pytest.raises(ValueError, match=r"eval\(\)"):
-        wc.predict(net.train(), DEFENCE, grey(0.5))
+        predict(net.train(), DEFENCE, grey(0.5))
     with pytest.raises(ValueError, match=r"eval\(\)"):
-        wc.predict_nested(wc.GaussianInner(net, NOISE), DEFENCE, grey(0.5), generator=torch.Generator())
+        predict_nested(GaussianInner(net, NOISE), DEFENCE, grey(0.5), generator=torch.Generator())
     with pytest.raises(ValueError, match="torch tensor"):
-        wc.predict(brighter, DEFENCE, grey(0.5).numpy())  # type: ignore[arg-type]
-    assert sum(wc.predict(net.eval(), DEFENCE, grey(0.9).double(), n=50).counts) == 50
+        predict(brighter, DEFENCE, grey(0.5).numpy())  # type: ignore[arg-type]
+
+
+def test_float64_pictures_are_taken_only_if_float32_holds_them() -> None:
+    assert sum(predict(brighter, DEFENCE, grey(0.9).double(), n=50).counts) == 50
+    for ask in (
+        lambda z: predict(brighter, DEFENCE, z),
+        lambda z: predict_early(brighter, DEFENCE, z),
+        lambda z: predict_nested(GaussianInner(brighter, NOISE), DEFENCE, z, generator=torch.Generator()),
+    ):
+        with pytest.raises(ValueError, match="float32 cannot represent"):
+            ask(torch.full((1, SIDE, SIDE), 64.49999999974 / 255, dtype=torch.float64))
 
 
 def test_a_rejection_spares_what_comes_before(generator: torch.Generator) -> None:

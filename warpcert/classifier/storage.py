@@ -31,7 +31,7 @@ KINDS: dict[str, type[Plain] | type[Levels] | type[Smoothed]] = {c.kind: c for c
 def configured(network: Logits, facts: Mapping[str, Any], about: About | None = None) -> Classifier:
     """The classifier with these facts around a network; a ValueError for facts that its kind does not have.
 
-    What a network's own weights prove is not taken from the facts: a Lipschitz network brings its constant itself.
+    A Lipschitz network brings its constant itself: no smaller one is taken from the facts.
     """
     given = dict(facts)
     kind = given.pop("kind", None)
@@ -40,7 +40,9 @@ def configured(network: Logits, facts: Mapping[str, Any], about: About | None = 
     if "preprocess" in given:
         given["preprocess"] = Preprocess(**given["preprocess"])
     if isinstance(network, LipschitzNet):
-        given.pop("lipschitz", None)
+        stated = given.pop("lipschitz", None)
+        if isinstance(stated, int | float) and stated > network.lipschitz * (1 + 1e-5):
+            given["lipschitz"] = stated  # looser than what the weights prove
     try:
         return KINDS[kind](network, **given, about=about)
     except TypeError as error:

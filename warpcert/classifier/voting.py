@@ -51,6 +51,8 @@ def validate_image(x: Tensor, transform: Transform) -> None:
     if x.dim() != transform.item_dims or not x.is_floating_point() or x.numel() == 0:
         rank = "[C,H,W]" if transform.item_dims == 3 else "[C,L]"
         raise ValueError(f"{transform.name} certifies one float tensor {rank}; got {list(x.shape)} of {x.dtype}")
+    if x.dim() == 3 and x.shape[-1] in (1, 3) and x.shape[0] not in (1, 3):
+        raise ValueError(f"{list(x.shape)} looks like rows, columns, channels; channels come first: x.permute(2, 0, 1)")
     if not bool(torch.isfinite(x).all()):
         raise ValueError("the input holds NaN or infinite values; clean it first")
     low, high = float(x.min()), float(x.max())
