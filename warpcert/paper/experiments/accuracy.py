@@ -57,7 +57,7 @@ ACCURACY = Experiment(
     name="accuracy",
     title="Accuracy with blur and vignette",
     what="Accuracy of the networks on original pictures: plain, and behind blur, vignette or both.",
-    minutes=0.1,
+    minutes=0.3,
     columns=("images", *KINDS),
     rows=(
         Accuracy("mnist-rotation", "MNIST", "mnist500", ("mnist-rotation",)),

@@ -88,7 +88,7 @@ REFINEMENT = Experiment(
     title="Refinements of the interval inverse",
     what="E over every original that can have led to an attacked image (rotation ±10°), and time, against the number "
     "of refinements.",
-    minutes=0.1,
+    minutes=0.2,
     columns=("images", "E", "mean width of boxes", "share of Γ left", "inverse, s", "errors, s"),
     rows=(
         *(Refinement(f"mnist-{k}", f"MNIST, refinements: {k}", "mnist500", k) for k in (0, 1, 2, 5, 10)),
@@ -183,7 +183,7 @@ INVERSE = Experiment(
     name="inverse",
     title="Pictures of the possible originals",
     what="From attacked images alone: the darkest and the brightest original that can have led to each.",
-    minutes=0.2,
+    minutes=0.3,
     columns=("images", "width, plain", "width, refined", "original inside"),
     rows=(
         Inverted("mnist-rotation", "MNIST, rotation ±10°", "mnist500", "rotation", 10),
