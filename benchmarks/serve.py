@@ -1,9 +1,10 @@
-"""Throughput and latency of the server, on the loopback: `python -m benchmarks.serve [--soak SECONDS]`.
+"""Throughput and latency of the server, on the loopback: `python -m benchmarks.serve`.
 
-Without --soak: predictions of the embedded model with n = 1000 by 1, 8 and 64 clients at once, against the same server
-with batching off (one request at a time), with a fixed n and with early stopping; besides the clock, the server's CPU
-time per request, which other work on the machine disturbs less. With --soak: good and bad requests mixed, for so many
-seconds, with the server's memory at the beginning and the end. The load is bounded in count and time.
+Predictions of an embedded classifier with n = 1000 by 1, 8 and 64 clients at once, against the same server with
+batching off (one request at a time), with a fixed n and with early stopping; besides the clock, the server's CPU time
+per request, which other work on the machine disturbs less. With --soak SECONDS: good and bad requests mixed, for so
+many seconds, with the server's memory at the beginning and the end. With --faults SECONDS: see benchmarks/faults.py.
+The load is bounded in count and time.
 """
 
 from __future__ import annotations
@@ -25,24 +26,26 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from warpcert.app.serve.pictures import to_png
 from warpcert.learn import data
+from warpcert.learn.pictures import encode
+
+MODEL = "mnist-rotation"  # votes: the harder of the embedded classifiers to serve
 
 
 def post(path: str, body: bytes, kind: str = "application/json", accept: str = "*/*") -> bytes:
-    lines = (f"POST {path} HTTP/1.1", "Host: x", f"Content-Type: {kind}", f"Content-Length: {len(body)}")
+    lines = (f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Type: {kind}", f"Content-Length: {len(body)}")
     return "\r\n".join((*lines, f"Accept: {accept}", "", "")).encode() + body
 
 
 def pictures(count: int) -> list[str]:
     digits = data.load("mnist500", "test", None)
-    return [base64.b64encode(to_png(digits.image(i))).decode() for i in range(count)]
+    return [base64.b64encode(encode(digits.image(i))).decode() for i in range(count)]
 
 
 @contextmanager
 def server(*words: str) -> Iterator[tuple[int, int]]:
     """(port, process id) of a server of its own."""
-    command = [sys.executable, "-m", "warpcert", "serve", "--port", "0", *words]
+    command = [sys.executable, "-m", "warpcert", "serve", MODEL, "--port", "0", *words]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"COLUMNS": "200"})
     try:
         assert child.stderr is not None
@@ -88,7 +91,7 @@ async def clients(port: int, count: int) -> AsyncIterator[list[Client]]:
     made = [Client(port) for _ in range(count)]
     for _ in range(200):
         try:
-            await made[0].ask(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            await made[0].ask(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             break
         except OSError:
             made[0].close()
@@ -172,7 +175,7 @@ def mixture() -> list[tuple[str, bytes, bytes | None]]:
         ("predict form", post("/v1/predict", form % base64.b64decode(image), multipart), None),
         ("attack", sent("/v1/attack", good | {"gamma": [20]}), None),
         ("originals", sent("/v1/originals", good | {"cells": 10}), None),
-        ("certify cover", sent("/v1/certify", good | {"gamma": [2], "n": 2000}), None),
+        ("certify small", sent("/v1/certify", good | {"method": "base", "gamma": [2], "n": 2000}), None),
         ("certify base", sent("/v1/certify", good | {"method": "base", "n": 1000}), None),
         ("certify, left", streamed(good | {"method": "dist-x"}), events),
         ("no picture", post("/v1/predict", form % b"nothing", multipart), None),
@@ -208,7 +211,7 @@ async def shower(port: int, pid: int, count: int, seconds: float) -> bool:
                 await asyncio.sleep(min(5.0, seconds / 40))
 
         await asyncio.gather(watch(), *(one(client, random.Random(i)) for i, client in enumerate(made)))
-        answered = await made[0].ask(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        answered = await made[0].ask(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     third = [m for t, m in sizes if t > seconds / 3]
     half = len(third) // 2
     growth = statistics.mean(third[half:]) / statistics.mean(third[:half]) - 1
@@ -225,11 +228,17 @@ async def shower(port: int, pid: int, count: int, seconds: float) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--soak", type=float, help="seconds of mixed requests instead")
+    parser.add_argument("--faults", type=float, help="seconds of mixed requests with faults instead")
+    parser.add_argument("--life", type=float, default=60.0, help="of a server between two kills, in seconds")
     parser.add_argument("--rules", nargs="+", choices=("fixed", "early"), default=["fixed", "early"])
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--seconds", type=float, default=10.0, help="per row of the table")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
+    if args.faults:
+        from benchmarks.faults import faults
+
+        return faults(args.faults, args.life)
     if args.soak:
         with server("--threads", str(args.threads)) as (port, pid):
             return 0 if asyncio.run(shower(port, pid, 8, args.soak)) else 1

@@ -344,7 +344,7 @@ def test_the_examples_of_the_docs_exist(client: httpx.Client) -> None:
     for line in asked:
         (path,) = re.findall(r"http://127.0.0.1:8400(/\S*)", line)
         fields = set(re.findall(r"-F (\w+)=", line))
-        body = document[path]["post" if fields else "get"].get("requestBody", {"content": {}})["content"]
+        body = document[path]["post" if fields or "--data-binary" in line else "get"].get("requestBody", {"content": {}})["content"]
         assert not fields or fields <= body["multipart/form-data"]["schema"]["properties"].keys()
     for line in (line.split("#")[0] for line in lines if line.startswith("warpcert ")):
         build_parser().parse_args(shlex.split(line)[1:])
@@ -388,6 +388,13 @@ def test_a_reference_is_for_known_originals(tmp_path: Path) -> None:
     calibration("mitchell").write(tmp_path / "calibration.json")
     served = open_served(write_file(tmp_path, smoothed()), calibration=tmp_path / "calibration.json")
     assert "dist-d" in served.methods and "dist-d-online" not in served.methods
+    with running(served, n=5000) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+        body = {"pixels": PIXELS, "n": 3000}
+        assert client.post("/v1/predict", json=body).json()["prediction"]["label"] == 1
+        made = client.post("/v1/certify", json=body | {"method": "dist-d", "windows": 1}).json()
+        assert made["certificate"]["defence"]["reference"] == "mitchell"
+        refused = client.post("/v1/certify", json=body | {"method": "dist-d-online"})
+        assert refused.status_code == 422 and "without a reference" in refused.json()["error"]
 
 
 def test_the_classifier_of_a_run_is_served(tmp_path: Path) -> None:

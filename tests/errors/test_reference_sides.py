@@ -5,21 +5,17 @@ line and the server each stand on the right side.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 import torch
-from serving import PIXELS, running, write_folder
 from test_reference import dot, sharp
 from torch import Tensor
+from warpcert.paper.individual import INDIVIDUAL
 
 from warpcert import certificates
 from warpcert.app.cli.options import _defence
-from warpcert.app.serve import answers
-from warpcert.app.serve.served import open_served
 from warpcert.certificates import Kind
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.inner import MarginInner
@@ -35,7 +31,6 @@ from warpcert.methods import dist_spt_d_online, dist_spt_x, indiv_spt
 from warpcert.methods.run import Sampling
 from warpcert.originals.protocol import IntervalInverse
 from warpcert.paper.desk import Model
-from warpcert.paper.individual import INDIVIDUAL
 from warpcert.threat import Threat
 from warpcert.transforms.kernels import Kernel, kernel
 
@@ -191,31 +186,3 @@ def test_the_command_line_keeps_the_stored_reference() -> None:
     assert asked(reference="bilinear").reference == "bilinear"
     assert asked(reference="bicubic-0.5") == replace(stored, reference=None)  # how to go without
     assert asked(interpolation="mitchell") == replace(stored, interpolation="mitchell", reference=None)
-
-
-def test_a_server_with_a_reference_still_predicts(tmp_path: Path) -> None:
-    """Its calibration serves dist-d; a picture whose original is not known gets an answer, but no certificate."""
-    folder = write_folder(tmp_path)
-    calibration = Calibration.read(folder / "calibration.json")
-    defence = replace(calibration.defence, reference="mitchell")
-    replace(calibration, defence=defence).write(folder / "calibration.json")
-    with pytest.raises(ValueError, match="reference"):
-        open_served(str(folder))  # the model's own defence has none
-    served = open_served(str(write_folder(tmp_path, defence)))
-    with running(served, n=5000) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
-        body = {"pixels": PIXELS, "n": 3000}
-        answer = client.post("/v1/predict", json=body)
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["certificate"] is None and answer.json()["prediction"]["label"] == 1
-        made = client.post("/v1/certify", json=body | {"method": "dist-d", "windows": 1})
-        assert made.status_code == 200 and made.json()["certificate"]["defence"]["reference"] == "mitchell", made.text
-
-
-@pytest.mark.parametrize("early", [False, True])
-def test_a_server_predicts_with_the_deployed_kernel(early: bool) -> None:
-    f = Remembering()
-    served: Any = SimpleNamespace(defence=STILL, calibration=None, fingerprint="0")
-    batcher: Any = SimpleNamespace(classifier=lambda token: f)
-    asked: Any = SimpleNamespace(early=early, n=200, alpha=0.01)
-    answer = answers.predict(served, batcher, dot(), asked, Any)  # type: ignore[arg-type]
-    assert f.all_bright and answer["prediction"]["label"] == 0

@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+import warpcert as wc
 from warpcert.learn import pictures, readers
 
 GREY, COLOUR = (1, 2, 3), (3, 2, 3)
@@ -152,3 +153,9 @@ def test_folders_read_the_same_way(tmp_path: Path) -> None:
     (tmp_path / "cat" / "c.png").write_bytes(sixteen(1))
     with pytest.raises(ValueError, match=r"c\.png has 16 bits"):
         readers.read_folder(tmp_path)
+
+
+def test_channels_that_come_last_are_named() -> None:
+    model = wc.Plain(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(28 * 28 * 3, 2)).eval())
+    with pytest.raises(ValueError, match=r"rows, columns, channels; channels come first: x\.permute\(2, 0, 1\)"):
+        model.certify(torch.zeros(28, 28, 3), wc.Threat.rotation(3))
