@@ -191,3 +191,16 @@ def test_sounds_are_known_by_their_network() -> None:
 def test_what_is_refused(make: Callable[[], Classifier], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_a_fingerprint_follows_its_network() -> None:
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3)).eval()
+    f = wc.Plain(net)
+    before = f.fingerprint
+    assert f.fingerprint == before
+    with torch.no_grad():
+        net[1].weight.add_(1)
+    assert f.fingerprint != before
+    other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3), torch.nn.ReLU()).eval()
+    other.load_state_dict(net.state_dict())
+    assert wc.Plain(other).fingerprint != f.fingerprint, "the same weights in another network"

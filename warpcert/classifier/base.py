@@ -79,7 +79,7 @@ class Classifier(nn.Module, ABC):
         if not (math.isfinite(self.slack) and self.slack >= 0):
             raise ValueError(f"the slack on logits must be finite and ≥ 0; got {slack}")
         self.network = _halved(network) if precision == "half" else network
-        self.source = _identity(self.network)
+        self._identified: tuple[tuple[Any, ...], str] | None = None
         self.about = about or About()
         self.train(any(m.training for m in network.modules()) if isinstance(network, nn.Module) else False)
 
@@ -118,6 +118,15 @@ class Classifier(nn.Module, ABC):
             rank = "[C,H,W]" if self.item_dims == 3 else "[C,L]"
             raise ValueError(f"expected one float tensor {rank} with values in [0, 1], or a batch of them; got {what}")
         return x.dim() == self.item_dims
+
+    @property
+    def source(self) -> str:
+        """What stands for the network in the fingerprint, read anew whenever its tensors have changed."""
+        tensors = self.network.state_dict().values() if isinstance(self.network, nn.Module) else ()
+        state = tuple((t.data_ptr(), t._version, t.dtype, t.device) for t in tensors)
+        if self._identified is None or self._identified[0] != state:
+            self._identified = (state, _identity(self.network))
+        return self._identified[1]
 
     @property
     def fingerprint(self) -> str:
@@ -197,8 +206,8 @@ def _identity(network: Logits) -> str:
         return declared
     if isinstance(network, ResNet | LipschitzNet):  # same weights, another front or mirror: another function
         return hashlib.sha256(f"{_canonical(network.config.to_dict())}{fingerprint(network)}".encode()).hexdigest()
-    if isinstance(network, nn.Module):
-        return fingerprint(network)
+    if isinstance(network, nn.Module):  # its printed form tells layers and their settings
+        return hashlib.sha256(f"{type(network).__qualname__}{network}{fingerprint(network)}".encode()).hexdigest()
     return f"{getattr(network, '__module__', '')}:{getattr(network, '__qualname__', type(network).__qualname__)}"
 
 
