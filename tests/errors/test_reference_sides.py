@@ -1,41 +1,39 @@
-"""The reference: who asks with which kernel. The float slack, nested votes, predictions and calibrations, the command
-line and the server each stand on the right side.
+"""The reference: who asks with which kernel. The float slack, nested votes, predictions and calibrations each stand on
+the right side.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from test_reference import dot, sharp
 from torch import Tensor
-from warpcert.paper.individual import INDIVIDUAL
 
+import warpcert as wc
 from warpcert import certificates
-from warpcert.app.cli.options import _defence
-from warpcert.certificates import Kind
+from warpcert.certificates import Individual, Kind, Voted
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.inner import MarginInner
 from warpcert.classifier.nested import predict_nested
 from warpcert.classifier.voting import predict
-from warpcert.errors.calibration import Calibration, calibrate, estimate
+from warpcert.errors.calibration import Calibrating, Calibration, Plan
 from warpcert.errors.curve import bound as curve
+from warpcert.errors.curve.bound import Curve
 from warpcert.errors.curve.direction import Seen
 from warpcert.errors.curve.model import model
 from warpcert.errors.curve.path import tables
-from warpcert.errors.proved import Curve
-from warpcert.methods import dist_spt_d_online, dist_spt_x, indiv_spt
-from warpcert.methods.run import Sampling
-from warpcert.originals.protocol import IntervalInverse
-from warpcert.paper.desk import Model
 from warpcert.threat import Threat
 from warpcert.transforms.kernels import Kernel, kernel
 
 STILL = Defence.surface("rotation", 0.01, noise=0.001, interpolation="bicubic-0.5", reference="mitchell")
 HARDLY = Threat.of("rotation", 0.001)
+
+
+def still(network: Any, **more: Any) -> wc.Smoothed:
+    return wc.Smoothed(network, 0.001, {"rotation": 0.01}, interpolation="bicubic-0.5", **more)
 
 
 class Remembering:
@@ -126,9 +124,9 @@ def test_what_an_unrounded_attacker_adds_passes_the_deployed_kernel() -> None:
 
 def test_nested_votes_are_counted_at_the_reference_and_predictions_are_not() -> None:
     f = Remembering()
-    inner = MarginInner(f, lipschitz=1e-3)
-    made = dist_spt_x(f, dot(), STILL, HARDLY, Sampling(n=500, seed=1), betas=100, inner=inner)
-    assert made.form == "nested" and f.all_dim and made.error.E > 0.2
+    net = wc.Smoothed(f, 0.0, {"rotation": 0.01}, interpolation="bicubic-0.5", nested=True, lipschitz=1e-3)
+    made = net.certify(dot(), HARDLY, n=500, seed=1, betas=100, reference="mitchell")
+    assert isinstance(made, Voted) and made.form == "nested" and f.all_dim and made.error.E > 0.2
     g = Remembering()
     generator = torch.Generator().manual_seed(2)
     assert predict_nested(MarginInner(g, lipschitz=1e-3), STILL, dot(), generator=generator).label == 0
@@ -137,52 +135,55 @@ def test_nested_votes_are_counted_at_the_reference_and_predictions_are_not() -> 
 
 def test_every_way_to_E_sees_the_reference() -> None:
     """The dot loses a fifth by the reference alone, so no E below that may pass."""
-    draw = torch.Generator().manual_seed(3)
-    made = dist_spt_x(sharp, dot(), STILL, HARDLY, Sampling(n=500, seed=1), betas=100, guessed=True)
+    made = still(sharp).certify(dot(), HARDLY, n=500, seed=1, betas=100, guessed=True, reference="mitchell")
     assert made.error.E > 0.2 and made.error.exceeded == 0
-    x = [dot()]
-    assert next(iter(estimate(Curve(), x, STILL, HARDLY, betas=5, generator=draw))) > 0.2
-    for E, good in ((0.2, False), (1.0, True)):
-        assert next(iter(calibrate(Curve(), x, STILL, HARDLY, E=E, betas=5, allowed=0, generator=draw))) is good
+    work = Calibrating(Plan(rho=0.3, alpha_inner=0.1), STILL, HARDLY)
+    assert work.largest(dot(), 0) > 0.2
+    assert not work.accepts(dot(), 1, 0.2) and work.accepts(dot(), 1, 1.0)
 
 
 def test_individual_certificates_go_without_a_reference() -> None:
     """Votes at x' and errors are those of the deployed kernel: the same certificate as without one."""
-    threat = Threat.of("rotation", 0.5)
-    made = []
-    for defence in (STILL, replace(STILL, reference=None)):
-        f = Remembering()
-        sampling = Sampling(n=3000, seed=4)
-        c = indiv_spt(f, dot(), defence, threat, sampling, inverse=IntervalInverse(), betas=20)
-        assert f.all_bright
-        made.append(replace(c, seconds=0.0, error=replace(c.error, seconds=0.0)))
-    assert made[0] == made[1] and made[0].defence.reference is None
+    threat, f = Threat.of("rotation", 0.5), Remembering()
+    made = still(f).certify(dot(), threat, method="indiv", n=3000, seed=4, inverse="interval", betas=20)
+    assert isinstance(made, Individual) and f.all_bright and made.defence.reference is None
+    with pytest.raises(ValueError, match="no setting reference"):
+        still(f).certify(dot(), threat, method="indiv", reference="mitchell")
+    if not made.abstains:
+        with pytest.raises(ValueError, match="known originals"):
+            certificates.read(replace(made, defence=replace(made.defence, reference="mitchell")).to_dict())
 
 
 def test_no_record_of_an_unknown_original_has_a_reference() -> None:
-    """Neither does `warpcert check` take one, nor do the experiments make one of a model that was trained with it."""
     calibration = Calibration(
         replace(STILL, reference=None), HARDLY, (1, 9, 9), "dots", 1e-4, 0.05, 0.01, 0.01, 100, 100, 200, 0,
         Kind.PROVED, "curve", 0,
     )  # fmt: skip
-    made = dist_spt_d_online(sharp, dot(), calibration, Sampling(n=1000, seed=1))
-    assert made.label == 0 and certificates.read(made.to_dict()) == made
+    net = still(sharp)
+    made = net.certify(dot(), HARDLY, method="dist-d-online", calibration=calibration, n=1000, seed=1)
+    assert isinstance(made, Voted) and made.label == 0 and certificates.read(made.to_dict()) == made
     with pytest.raises(ValueError, match="known originals"):
         certificates.read(replace(made, defence=STILL).to_dict())
-    trained = Model("digits", sharp, "0", STILL)  # type: ignore[arg-type]
-    for row in INDIVIDUAL.rows:
-        assert row.defence(trained).reference is None  # type: ignore[attr-defined]
+    other = replace(calibration, defence=STILL)
+    with pytest.raises(ValueError, match="without a reference"):
+        net.certify(dot(), HARDLY, method="dist-d-online", calibration=other, n=1000)
 
 
-def test_the_command_line_keeps_the_stored_reference() -> None:
-    stored = Defence.surface("rotation", 10, noise=0.1, interpolation="bicubic-0.5", reference="mitchell")
-    nothing = dict.fromkeys(("transform", "sigma", "noise", "interpolation", "reference", "vignette", "margin", "blur"))
-    extra = {"defence": stored.to_dict()}
+def test_a_reference_equal_to_the_own_kernel_is_none() -> None:
+    made = still(sharp).certify(dot(), HARDLY, n=500, seed=1, betas=100, reference="bicubic-0.5")
+    assert isinstance(made, Voted) and made.defence.reference is None
 
-    def asked(**changes: Any) -> Defence:
-        return _defence(SimpleNamespace(command="certify", **(nothing | changes)), extra)  # type: ignore[arg-type]
 
-    assert asked() == stored
-    assert asked(reference="bilinear").reference == "bilinear"
-    assert asked(reference="bicubic-0.5") == replace(stored, reference=None)  # how to go without
-    assert asked(interpolation="mitchell") == replace(stored, interpolation="mitchell", reference=None)
+def test_dist_d_takes_the_reference_of_its_calibration() -> None:
+    """Votes are counted at the reference; deployed, the classifier uses its own kernel."""
+    calibration = Calibration(STILL, HARDLY, (1, 9, 9), "dots", 1.0, 0.05, 0.01, 0.01, 100, 100, 200, 0, Kind.PROVED,
+                              "curve", 0)  # fmt: skip
+    f = Remembering()
+    made = still(f).certify(dot(), HARDLY, method="dist-d", calibration=calibration, n=1000, seed=1)
+    assert isinstance(made, Voted) and made.defence.reference == "mitchell" and f.all_dim
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_the_deployed_classifier_asks_with_its_own_kernel(early: bool) -> None:
+    f = Remembering()
+    assert still(f).vote(dot(), n=200, alpha=0.01, early=early).label == 0 and f.all_bright
