@@ -14,7 +14,7 @@ from torch import Tensor
 
 from warpcert.classifier.defence import Defence
 from warpcert.errors.curve.path import Tables
-from warpcert.transforms import PointwiseTransform, SpatialTransform, Transform, get, grid
+from warpcert.transforms import PointwiseTransform, SpatialTransform, Transform, grid
 from warpcert.transforms.kernels import Kernel, kernel
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "arithmetic_error",
     "coordinate_error",
     "inference_slack",
-    "loudness_error",
     "sample_error",
     "steepness_by_steps",
     "steepness_of",
@@ -137,8 +136,3 @@ def steepness_by_steps(k: Kernel, transform: SpatialTransform, extent: float) ->
         squares = torch.zeros(int(pieces[-1]) + 1, dtype=torch.float64).scatter_reduce(0, pieces, near, "amax")
         total *= float(squares.sum()) * float(near[:5000].reshape(5, 1000).sum(0).max())
     return math.sqrt(total)
-
-
-def loudness_error(x: Tensor, extent: float) -> Tensor:
-    """`sample_error` of a change of volume."""
-    return sample_error(get("volume"), x, extent)
