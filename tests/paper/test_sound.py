@@ -12,7 +12,7 @@ from warpcert import methods
 from warpcert.classifier import Smoothed
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.storage import load
-from warpcert.errors.float32 import loudness_error
+from warpcert.errors.float32 import sample_error
 from warpcert.errors.proved import Curve
 from warpcert.learn.views import delayed
 from warpcert.networks.config import ModelConfig
@@ -69,12 +69,12 @@ def test_delayed_moves_each_sound_by_its_own_time() -> None:
     assert delayed(x, torch.tensor([0, 2, -1]))[:, 0].tolist() == expected
 
 
-def test_float32_stays_within_the_loudness_error() -> None:
+def test_float32_stays_within_the_allowance_for_sounds() -> None:
     x = sound(0.2, 1, 4000).double()
     theta = (torch.rand(200, 1, dtype=torch.float64) * 2 - 1) * 1.7
     exact = DEFENCE.transform(x, theta)
     rough = DEFENCE.transform(x.float(), theta.float()).double()
-    limit = loudness_error(x, 1.7)
+    limit = sample_error(DEFENCE.transform, x, 1.7)
     assert bool(((exact - rough).abs() <= limit).all())
     assert float((exact - rough).abs().max()) > 0
 
