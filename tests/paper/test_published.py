@@ -50,7 +50,14 @@ def test_only_what_is_quoted_from_others_is_left_unmeasured() -> None:
 
 @pytest.mark.parametrize(
     ("ours", "published", "expected"),
-    [(0.9, 0.85, 0.05), ("1.4 #", 1.2, 0.2), (None, 0.5, None), ("3 of 6", 0.5, None), (100, 1000, None), (3, "≈ 40", None)],
+    [
+        (0.9, 0.85, 0.05),
+        ("1.4 #", 1.2, 0.2),
+        (None, 0.5, None),
+        ("3 of 6", 0.5, None),
+        (100, 1000, None),
+        (3, "≈ 40", None),
+    ],
 )
 def test_the_difference_is_ours_less_theirs(ours: Any, published: Any, expected: float | None) -> None:
     found = difference(ours, published)
