@@ -21,7 +21,7 @@ from serving import DEGREES, PIXELS, calibration, levels, network, png, running,
 
 import warpcert as wc
 from warpcert.app.cli.main import build_parser, main
-from warpcert.app.serve import asked
+from warpcert.app.serve import answers, asked
 from warpcert.app.serve.batcher import Batcher
 from warpcert.app.serve.connections import listen
 from warpcert.app.serve.jobs import Token
@@ -244,6 +244,19 @@ def test_attack_and_originals(client: httpx.Client) -> None:
     assert bool((low <= torch.tensor(x)).all()) and bool((torch.tensor(x) <= high).all())
 
 
+def test_a_file_is_rounded_whatever_the_attacker_does() -> None:
+    """Against an attacker who hands over real numbers, the originals of a PNG are those of a rounded picture."""
+    x = torch.rand(1, 12, 12, generator=torch.Generator().manual_seed(1)).mul(255).round() / 255
+    threat = wc.Threat.rotation(10, quantized=False)
+    moved = pictures.decode(answers.attack(threat, x, [5.0])).image
+    found = answers.originals(threat, moved, 40)
+    assert any(lo <= 5 <= hi for [[lo, hi]] in found["ranges"])
+    low, high = (pictures.decode(base64.b64decode(found[end])).image for end in ("low", "high"))
+    assert bool((low <= x).all()) and bool((x <= high).all())
+    exact = threat.attacked(x, torch.tensor([[math.radians(5)]], dtype=torch.float64))[0]
+    assert any(lo <= 5 <= hi for [[lo, hi]] in answers.originals(threat, exact, 40)["ranges"])
+
+
 def test_a_photograph_is_made_fit_and_it_says_how(client: httpx.Client) -> None:
     photo = png(400, 300, "RGB", "JPEG") + bytes(60_000)  # larger than other requests may be
     found = client.post("/v1/picture", content=photo, headers={"Content-Type": "image/jpeg"}).json()
@@ -344,7 +357,8 @@ def test_the_examples_of_the_docs_exist(client: httpx.Client) -> None:
     for line in asked:
         (path,) = re.findall(r"http://127.0.0.1:8400(/\S*)", line)
         fields = set(re.findall(r"-F (\w+)=", line))
-        body = document[path]["post" if fields or "--data-binary" in line else "get"].get("requestBody", {"content": {}})["content"]
+        asks = document[path]["post" if fields or "--data-binary" in line else "get"]
+        body = asks.get("requestBody", {"content": {}})["content"]
         assert not fields or fields <= body["multipart/form-data"]["schema"]["properties"].keys()
     for line in (line.split("#")[0] for line in lines if line.startswith("warpcert ")):
         build_parser().parse_args(shlex.split(line)[1:])

@@ -49,8 +49,14 @@ def attack(threat: Threat, x: Tensor, gamma: list[float]) -> bytes:
 
 
 def originals(threat: Threat, x: Tensor, cells: int) -> dict[str, Any]:
-    """Boxes of γ that are left, and the least and the largest original over all of them, rounded outwards to 8 bits."""
+    """Boxes of γ that are left, and the least and the largest original over all of them, rounded outwards to 8 bits.
+
+    A picture of 8-bit values is taken for a rounded one, whatever the threat says: a file holds no other. That only
+    widens what is possible.
+    """
     t = threat.transform
+    if torch.equal(t.quantize(x), x):
+        threat = replace(threat, quantized=True)
     low, high, found = surviving(x, threat, cells)
     ranges = [
         [[t.surface(a), t.surface(b)] for a, b in zip(lo, hi, strict=True)]
