@@ -54,6 +54,9 @@ class Cells(Certificate):
         chosen = zip(self.windows, self.accepted, strict=True)
         return tuple(Region.cell(w.cell) for w, good in chosen if w.cell and good)
 
+    def _more(self) -> list[str]:
+        return [f"Why the range ends there: {self.reason}."] if self.reason else []
+
     def table(self, most: int = 12) -> tuple[Table, str]:
         return [], f"{len(self.windows)} windows, {self.accepted.sum()} accepted."
 

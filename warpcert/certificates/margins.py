@@ -40,7 +40,8 @@ class ByMargins(Cells):
         return f"{self._who} answers {self.label} under {self._every}"
 
     def _more(self) -> list[str]:
-        return [f"Its logits are {self.margins.lipschitz:.6g}-Lipschitz, and the label leads by enough."]
+        why = f"Its logits are {self.margins.lipschitz:.6g}-Lipschitz, and the label leads by enough."
+        return [why, *super()._more()]
 
     def settings(self) -> list[words.Fact]:
         before = words.preparation(self.preprocess)

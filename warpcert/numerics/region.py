@@ -169,7 +169,7 @@ def _gaps(box: Box, ends: Tensor) -> Tensor:
     whole = torch.stack((first, last))[None]
     if not long:
         return whole[len(ends) > 0 :]
-    cuts = [ends.new_tensor(sorted({box.lower[a], box.upper[a], *ends[..., a].flatten().tolist()})) for a in long]
+    cuts = [torch.unique(torch.cat((ends[..., a].flatten(), first[a, None], last[a, None]))) for a in long]
     place = torch.stack([torch.searchsorted(c, ends[..., a].contiguous()) for c, a in zip(cuts, long, strict=True)], -1)
     count = torch.zeros([len(c) for c in cuts], dtype=torch.int32)  # of cells: its differences, then their sums
     for corner in product((0, 1), repeat=len(long)):
