@@ -7,8 +7,9 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar, final
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, final
 
 import torch
 from torch import Tensor
@@ -43,12 +44,18 @@ class SupBound(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
+    progress: Callable[[int, int], None] | None = None  # is told (done, of) from time to time
 
     @abstractmethod
     def __call__(
         self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor, target: float | None = None
     ) -> Suprema:
         """For β [B,d]. With a target it only matters which values exceed it: work may stop once that is known."""
+
+    def watched(self, progress: Callable[[int, int], None] | None) -> Self:
+        """The same analysis, which tells how far it is, if it can."""
+        analysis: Any = self
+        return replace(analysis, progress=progress) if "progress" in getattr(self, "__dataclass_fields__", {}) else self
 
     @final
     def within(self, x: Tensor, defence: Defence, threat: Threat, beta: Tensor, E: float) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
@@ -42,6 +43,7 @@ class Boxes(SupBound):
     time_limit: float | None = None
     first: int = 64
     most: int = 200_000
+    progress: Callable[[int, int], None] | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "interval"
     kind: ClassVar[Kind] = Kind.PROVED
 
@@ -65,7 +67,10 @@ class Boxes(SupBound):
         opened = search.parts(self.first)
         while opened:
             following = []
-            for b, low, high, known in opened:
+            for i, (b, low, high, known) in enumerate(opened):
+                if self.progress is not None:
+                    left = len(opened) - i + len(following)
+                    self.progress(max(0, len(beta) - left), len(beta))
                 if (done + len(low) > self.most and not fresh) or time.perf_counter() > deadline:
                     search.settle(b, known)
                     converged = False

@@ -5,7 +5,8 @@ heuristic.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
@@ -29,6 +30,7 @@ class Sampled(SupBound):
     gammas: int = 33
     factor: float = 1.0
     batch: int = 2048
+    progress: Callable[[int, int], None] | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "sampled"
     kind: ClassVar[Kind] = Kind.HEURISTIC
 
@@ -44,6 +46,8 @@ class Sampled(SupBound):
         norms = []
         with torch.no_grad():
             for first in range(0, len(pairs), self.batch):
+                if self.progress is not None:
+                    self.progress(first // len(gamma), len(beta))
                 b, g = pairs[first : first + self.batch].unbind(1)
                 moved = defence.transform(attacked[g], beta[b], defence.interpolation)
                 moved -= defence.transform(x, beta[b] + gamma[g], defence.known.interpolation)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
 import torch
@@ -46,6 +47,7 @@ class Curve(SupBound):
 
     tightness: float = 1.05
     time_limit: float | None = None
+    progress: Callable[[int, int], None] | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "curve"
     kind: ClassVar[Kind] = Kind.PROVED
 
@@ -61,7 +63,8 @@ class Curve(SupBound):
         x, beta = x.double(), beta.to(x.device, torch.float64)
         extent = float(beta.abs().max()) + max(map(abs, (*threat.box.lower, *threat.box.upper)))
         deadline = math.inf if self.time_limit is None else start + self.time_limit
-        goal, slack = Goal(target, self.tightness, deadline, extent), _worst_slack(x, defence, threat, extent)
+        goal = Goal(target, self.tightness, deadline, extent, progress=self.progress)
+        slack = _worst_slack(x, defence, threat, extent)
         match threat.transform:
             case Flow():
                 below = None if target is None else target * (1 - 1e-8) - 1e-8 - slack

@@ -75,7 +75,7 @@ def search(m: Model, goal: Goal) -> Found:
     state = _State(m, goal, torch.zeros_like(m.beta), torch.zeros_like(m.beta), absolute_norm(m))
     segments = first_cells(m)
     state.probe(segments)
-    queue = []
+    queue, begun, every_cell = [], 0, sum(cells for _, _, cells in segments)
     full = torch.ones_like(m.beta)
     every = torch.arange(m.beta.numel(), device=m.beta.device)
     for low, high, cells in segments:
@@ -85,8 +85,10 @@ def search(m: Model, goal: Goal) -> Found:
         for at in range(0, cells, block):
             stop = min(at + block, cells)
             tasks = Tasks(every, (low + at * width) * full, (low + stop * width) * full, trivial * full)
+            state.span = begun / every_cell, (begun + stop - at) / every_cell
             queue.append(state.split(tasks, stop - at))
-    for _ in range(DEPTH):
+            begun += stop - at
+    for level in range(1, DEPTH + 1):
         tasks = state.open(queue)
         thin = tasks.high - tasks.low < 1e-9
         state.settle(tasks.pick(thin))
@@ -97,7 +99,10 @@ def search(m: Model, goal: Goal) -> Found:
         kind_of = ((tasks.high - tasks.low) / 1e-9).round()  # one kind of width per segment, up to rounding
         kinds = torch.unique(kind_of)
         state.seen = None
-        queue = [state.split(tasks.pick(kind_of == kind), CHILDREN) for kind in kinds]
+        queue = []
+        for i, kind in enumerate(kinds):
+            state.span = level + i / len(kinds), level + (i + 1) / len(kinds)
+            queue.append(state.split(tasks.pick(kind_of == kind), CHILDREN))
     left = state.open(queue)
     state.settle(left)
     converged = bool((state.upper <= state.settled).all())
@@ -116,6 +121,7 @@ class _State:
     nodes: int = 0
     steps: float = 0.0
     seen: Seen | None = None  # the table of the first level
+    span: tuple[float, float] = (0.0, 1.0)  # of the levels, that the next `split` works through
 
     @property
     def settled(self) -> Tensor:
@@ -189,8 +195,14 @@ class _State:
             step = self.room((children + 1) * m.channels * m.pixels * 6)
             for some, row in zip(part.chunks(step), torch.split(number, step), strict=True):
                 late = time.perf_counter() > self.goal.deadline
+                self._tell(sum(t.which.numel() for t in out) / (tasks.which.numel() * children))
                 out.append(some if late else self._bound(some, row, edges, table, clean))
         return Tasks.join(out)
+
+    def _tell(self, share: float) -> None:
+        """So much of the span is done. A level is taken for three quarters of what is left."""
+        first, last = (1 - 0.25**end if end >= 1 else 0.75 * end for end in self.span)
+        self.goal.tell(first + (last - first) * min(1.0, share))
 
     def _bound(self, tasks: Tasks, group: Tensor, edges: Tensor, table: Handed, clean: Tensor) -> Tasks:
         """Bounds of the children `edges[group]` of the tasks: by norms, then by directions for those left open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -14,7 +15,8 @@ __all__ = ["Found", "Goal"]
 @dataclass(frozen=True)
 class Goal:
     """When to stop: at max(upper) ≤ tightness · max(lower); or, with a target, when it is known for every β whether it
-    is exceeded, or upper ≤ tightness · lower; or at the deadline (of time.perf_counter). extent ≥ |β+γ|.
+    is exceeded, or upper ≤ tightness · lower; or at the deadline (of time.perf_counter). extent ≥ |β+γ|. `progress` is
+    told how far the search is.
     """
 
     target: float | None
@@ -22,6 +24,12 @@ class Goal:
     deadline: float
     extent: float
     floor: float = 0.0  # an error that was found for another β of the same batch
+    progress: Callable[[int, int], None] | None = None
+
+    def tell(self, share: float) -> None:
+        """So much of the search is done, in thousandths."""
+        if self.progress is not None:
+            self.progress(int(1000 * share), 1000)
 
 
 @final

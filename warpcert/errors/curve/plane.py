@@ -68,6 +68,7 @@ def plane_search(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, goal
     for b in range(beta.shape[0]):
         if time.perf_counter() > goal.deadline:
             break
+        goal.tell(b / beta.shape[0])
         right, down = (_nodes(torch.unique(cut[b]), share) for cut in axes)
         u = _errors(m, beta[b], right, down, False)  # [Ny, Nx, C·v]
         nodes += right.numel() * down.numel()

@@ -57,7 +57,8 @@ def value_search(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, goal
     low, high = nodes[:-1], nodes[1:]
     settled, best, cells = 0.0, 0.0, 0
     bound = torch.full_like(low, torch.inf)
-    for _ in range(DEPTH):
+    for level in range(DEPTH):
+        goal.tell(1 - 0.25**level)
         room = max(1, 2**22 // x.numel())
         parts = []
         for a, b in zip(torch.split(low, room), torch.split(high, room), strict=True):
