@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
@@ -21,8 +23,10 @@ __all__ = [
     "Method",
     "Progress",
     "Sampling",
+    "deadline",
     "fitting",
     "needs_noise",
+    "positive_limit",
     "refuse_tf32",
     "smooths_over",
     "subject",
@@ -89,6 +93,16 @@ class Sampling(Method):
         """A fresh generator on the device, and its seed."""
         seed = secrets.randbits(63) if self.seed is None else self.seed
         return torch.Generator(device=device).manual_seed(seed), seed
+
+
+def positive_limit(seconds: float | None) -> None:
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"a time limit must be > 0 s; got {seconds:g}")
+
+
+def deadline(seconds: float | None) -> float:
+    """When that limit, from now on, is over, by time.perf_counter()."""
+    return math.inf if seconds is None else time.perf_counter() + seconds
 
 
 def smooths_over(classifier: Classifier, threat: Threat, method: str) -> str:

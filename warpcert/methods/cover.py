@@ -9,7 +9,7 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate, Margins
 from warpcert.classifier import Classifier
-from warpcert.methods.base import Progress, Sampling, refuse_tf32, tells_tolerance
+from warpcert.methods.base import Progress, Sampling, deadline, positive_limit, refuse_tf32, tells_tolerance
 from warpcert.methods.covering import Covering
 from warpcert.methods.margins import MarginCover
 from warpcert.threat import Threat
@@ -30,13 +30,17 @@ class Cover(Sampling):
     Of a classifier with a Lipschitz constant and no noise, PROVED: one forward pass per window, whose width follows the
     margin; n, α and target are not used.
 
-    centres   "rounded" centre images, or "plain" ones (better against attackers who do not round)
+    centres     "rounded" centre images, or "plain" ones (better against attackers who do not round)
+    time_limit  seconds for one picture; no window is begun later, and what was accepted by then is certified. Sound
+                whatever the clock depends on: the windows and the α/J of each are fixed before the first test, a test
+                rejects falsely with probability at most α/J whenever it ends, and a window left out claims nothing
     """
 
     windows: int = 1  # a cover chooses its own
     target: float = 0.5
     centres: str = "rounded"
     max_windows: int = 20_000
+    time_limit: float | None = None
     name: ClassVar[str] = "cover"
     summary: ClassVar[str] = (
         "a classifier smoothed by noise keeps its label, with confidence 1 − α; a Lipschitz network, proved"
@@ -46,6 +50,7 @@ class Cover(Sampling):
         super().__post_init__()
         if self.centres not in ("rounded", "plain"):
             raise ValueError(f"centres are rounded or plain; got {self.centres!r}")
+        positive_limit(self.time_limit)
 
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if classifier.over:
@@ -63,11 +68,11 @@ class Cover(Sampling):
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
-        rounded, most = self.centres == "rounded", self.max_windows
+        rounded, most, until = self.centres == "rounded", self.max_windows, deadline(self.time_limit)
         if not classifier.noise and classifier.lipschitz is not None:
             refuse_tf32(x, classifier.slack)
             margins = Margins(classifier.lipschitz, classifier.slack)
-            return MarginCover(classifier, x, threat, margins, rounded).certify(most)
+            return MarginCover(classifier, x, threat, margins, rounded).certify(most, self.time_limit, progress)
         target = self.target * classifier.noise
         windows = cover_windows(x, threat, classifier.preprocess, target=target, rounded=rounded, max_windows=most)
-        return Covering(self, classifier, x, threat).certify(windows)
+        return Covering(self, classifier, x, threat, until).certify(windows, progress)

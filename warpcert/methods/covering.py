@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import final
 
@@ -12,9 +13,10 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates import Covered, ErrorBound, Kind, Window, abstained
 from warpcert.classifier import Classifier
-from warpcert.classifier.sequential import run_tests
-from warpcert.classifier.voting import votes
-from warpcert.methods.base import Sampling, subject
+from warpcert.classifier.sequential import Rules, run_tests
+from warpcert.classifier.voting import Draws, votes
+from warpcert.methods.base import Progress, Sampling, subject
+from warpcert.methods.outlook.remedies import against_error, against_votes, with_time
 from warpcert.statistics import radius
 from warpcert.threat import Threat
 from warpcert.transforms import Box
@@ -23,30 +25,40 @@ from warpcert.windows.cover import Windows
 
 __all__ = ["Covering"]
 
-CHUNK = 256  # windows tested at a time
+CHUNK = 256  # windows tested at a time …
+HASTY = 32  # … and when a clock may end it
 
 
 @final
 class Covering:
     """One certificate by windows without parameter noise."""
 
-    def __init__(self, method: Sampling, classifier: Classifier, x: Tensor, threat: Threat) -> None:
-        self.start = time.perf_counter()
+    def __init__(
+        self, method: Sampling, classifier: Classifier, x: Tensor, threat: Threat, until: float = math.inf
+    ) -> None:
+        self.start, self.until = time.perf_counter(), until
         self.classifier, self.x, self.threat, self.sampling = classifier, x, threat, method
         self.defence = classifier.defence(threat.transform)
         self.generator, self.seed = method.generator(x.device)
 
-    def certify(self, windows: Windows) -> Covered:
-        """Tests the windows with α/J each; the certified set is made of those accepted."""
+    def certify(self, windows: Windows, progress: Progress | None = None) -> Covered:
+        """Tests the windows with α/J each, those nearest to γ = 0 first, until all are accepted, one is not, or
+        time is up; the certified set is made of those accepted.
+        """
         s, ledger = self.sampling, stats.Ledger(self.sampling.alpha)
         alpha = ledger.spend(f"{len(windows)} windows", s.alpha) / len(windows)
         self._check_n(float(windows.E.min()), alpha)
-        guessed = votes(self.classifier.logits, self.defence, self.x, s.n0, self.generator, batch=s.batch)
+        guessed = votes(self.classifier.logits, self.defence, self.x, s.n0, Draws(self.generator, batch=s.batch))
         label, passes = int(guessed.argmax()), s.n0
         outwards = torch.maximum(windows.lower.abs(), windows.upper.abs()).amax(1).argsort()
         done: list[Window] = []
-        for start in range(0, len(outwards), CHUNK):
-            chosen = outwards[start : start + CHUNK]
+        size, late = CHUNK if math.isinf(self.until) else HASTY, False
+        for start in range(0, len(outwards), size):
+            if late := bool(done) and time.perf_counter() > self.until:
+                break
+            if progress is not None:
+                progress(start, len(outwards))
+            chosen = outwards[start : start + size]
             tested, used, good = self._test(windows, chosen, label, alpha)
             done += tested
             passes += used
@@ -71,12 +83,17 @@ class Covering:
             version=__version__,
             passes=passes,
             seconds=time.perf_counter() - self.start,
+            reason=with_time(s.time_limit) if late else "",
         )
-        if certificate.reach:
-            return certificate
-        w = done[0]
-        found = f"{w.k} of {w.n} votes, too few for E/σ_δ = {w.E / self.defence.sigma_noise:.2g}"
-        return abstained(certificate, f"class {label} got {found} next to γ = 0")
+        return certificate if certificate.reach else abstained(certificate, self._why(done, label))
+
+    def _why(self, done: list[Window], label: int) -> str:
+        w, sigma = done[0], self.defence.sigma_noise
+        if advice := against_error(self.classifier, self.threat, w.E / sigma):
+            return advice
+        needed = radius.needed_probability(w.E, sigma) or 1.0
+        p = stats.lower_bound(w.k, w.n, w.alpha) if w.n else 0.0
+        return f"next to γ = 0, class {label}: {against_votes(p, needed, w.k == w.n)}"
 
     def _check_n(self, E: float, alpha: float) -> None:
         """n unanimous votes must be able to certify the easiest window."""
@@ -100,11 +117,8 @@ class Covering:
             views,
             label,
             p0,
-            sigma=self.defence.sigma_noise,
-            alpha=alpha,
-            cap=self.sampling.n,
-            generator=self.generator,
-            stop_at_rejection=True,
+            Rules(self.defence.sigma_noise, alpha, self.sampling.n, stop_at_rejection=True),
+            self.generator,
         )
         cells = zip(windows.lower[chosen].tolist(), windows.upper[chosen].tolist(), strict=True)
         boxes = [Box(tuple(lower), tuple(upper)) for lower, upper in cells]

@@ -38,7 +38,7 @@ class DistD(Sampling):
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
-        return _certified(self, "joint", self.calibration, classifier, x, threat)
+        return _certified(self, "joint", classifier, x, threat, progress)
 
     def to_dict(self) -> dict[str, Any]:
         return _with_digest(self, self.calibration)
@@ -74,7 +74,7 @@ class Online(Sampling):
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
-        return _certified(self, "attacked", self.calibration, classifier, x, threat)
+        return _certified(self, "attacked", classifier, x, threat, progress)
 
     def to_dict(self) -> dict[str, Any]:
         return _with_digest(self, self.calibration)
@@ -90,11 +90,17 @@ def _refuses(calibration: Calibration | None, classifier: Classifier, threat: Th
 
 
 def _certified(
-    method: Sampling, form: str, calibration: Calibration | None, classifier: Classifier, x: Tensor, threat: Threat
+    method: DistD | Online,
+    form: str,
+    classifier: Classifier,
+    x: Tensor,
+    threat: Threat,
+    progress: Progress | None,
 ) -> Certificate:
+    calibration = method.calibration
     assert calibration is not None  # `refuses` says so
     calibration.check_image(x)
-    run = Votes(method, form, classifier, x, threat, calibration.defence)
+    run = Votes(method, form, classifier, x, threat, calibration.defence, progress)
     return run.certify(calibration.error(), method.alpha, share=calibration.share())
 
 

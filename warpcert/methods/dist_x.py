@@ -30,7 +30,7 @@ class DistX(Sampling):
     other half buys the votes.
 
     bound       which analysis of the error: curve, interval (both proved) or sampled (heuristic)
-    time_limit  seconds for it; what it has reached then is a bound too
+    time_limit  seconds for it; what it has reached then is a bound too, and the votes are bounded by n
     reference   the kernel that turns the original at certification, by default the classifier's own
     """
 
@@ -55,12 +55,12 @@ class DistX(Sampling):
     ) -> Certificate:
         sup, betas, rank = named(self.bound, self.time_limit), self.betas, self.rank
         defence = replace(classifier.defence(threat.transform), reference=self.reference)
-        run = Votes(self, "joint", classifier, x, threat, defence)
+        run = Votes(self, "joint", classifier, x, threat, defence, progress)
         alpha = run.ledger.spend("error bound", self.alpha / 2)
         if stats.exceedance_bound(betas, alpha, rank) >= 0.5:
             raise ValueError(f"{betas} β's can never bound ρ below ½ at α = {alpha:g} and rank {rank}; 500 is usual")
         rule = Rule(betas, alpha, rank, 1.02 if self.guessed else None)
-        error = bound_error(sup, x, defence, threat, rule, run.generator)
+        error = bound_error(sup.watched(progress), x, defence, threat, rule, run.generator)
         return run.certify(error, self.alpha / 2)
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from warpcert.certificates import Certificate, Enumeration, ErrorBound, Exhauste
 from warpcert.classifier import Classifier
 from warpcert.classifier.voting import ABSTAIN
 from warpcert.exhaustive.paths import refusal
-from warpcert.exhaustive.verify import Terms, verify
-from warpcert.methods.base import Method, Progress, refuse_tf32, subject
+from warpcert.exhaustive.verify import Terms, Verdict, verify
+from warpcert.methods.base import Method, Progress, positive_limit, refuse_tf32, subject
+from warpcert.methods.outlook.remedies import against_pictures
 from warpcert.threat import Threat
 from warpcert.version import __version__
 
@@ -42,8 +43,7 @@ class Exact(Method):
     summary: ClassVar[str] = "proved: the classifier itself keeps its label, every possible picture was tried"
 
     def __post_init__(self) -> None:
-        if self.time_limit is not None and not self.time_limit > 0:
-            raise ValueError(f"a time limit must be > 0 s; got {self.time_limit:g}")
+        positive_limit(self.time_limit)
 
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if classifier.noise or classifier.over:
@@ -79,5 +79,12 @@ class Exact(Method):
             version=__version__,
             passes=verdict.evaluated,
             seconds=time.perf_counter() - start,
-            reason="" if verdict.verified else verdict.reason,
+            reason=self._why(verdict, classifier),
         )
+
+    def _why(self, verdict: Verdict, classifier: Classifier) -> str:
+        """What ended the walk before Γ did, with a remedy where there were too many pictures."""
+        if verdict.verified:
+            return ""
+        crowded = verdict.reason.startswith("undecided, as")
+        return f"{verdict.reason}: {against_pictures(classifier)}" if crowded else verdict.reason

@@ -32,5 +32,5 @@ class Base(Sampling):
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
-        run = Votes(self, "base", classifier, x, threat, classifier.defence(threat.transform))
+        run = Votes(self, "base", classifier, x, threat, classifier.defence(threat.transform), progress)
         return run.certify(NO_ERROR, self.alpha)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate
 from warpcert.classifier import Classifier
-from warpcert.methods.base import Progress, Sampling, needs_noise, smooths_over
+from warpcert.methods.base import Progress, Sampling, needs_noise, positive_limit, smooths_over
 from warpcert.methods.individual import Unseen
 from warpcert.originals.named import named
 from warpcert.originals.protocol import InverseBound
@@ -32,6 +32,7 @@ class Indiv(Sampling):
     merged        E is fixed on a tenth as many β first, and of `betas` fresh ones only those within it may vote: no ρ,
                   and no α for it
     inverse       lagrangian (tight), functional or interval, and the `refinements` of its boxes
+    time_limit    seconds for one picture, after which it abstains, which is always sound: it is all of Γ or nothing
     """
 
     betas: int = 500
@@ -39,6 +40,7 @@ class Indiv(Sampling):
     merged: bool = False
     inverse: str | InverseBound = "lagrangian"
     refinements: int | None = None
+    time_limit: float | None = None
     name: ClassVar[str] = "indiv"
     summary: ClassVar[str] = "shown only the attacked picture: the original has the same label, with confidence 1 − α"
     attacked: ClassVar[bool] = True
@@ -50,6 +52,7 @@ class Indiv(Sampling):
         if self.merged and self.rank:
             raise ValueError(f"the merged test has no rank: leave it 0; got {self.rank}")
         named(self.inverse, self.refinements)
+        positive_limit(self.time_limit)
 
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if self.two_class:

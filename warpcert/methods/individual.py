@@ -10,14 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 import torch
+from scipy.special import ndtr
 from torch import Tensor
 
 from warpcert import statistics as stats
 from warpcert.certificates import ErrorBound, Individual, Kind, Window, abstained
 from warpcert.classifier import Classifier
-from warpcert.classifier.nested import guess, robust_votes
-from warpcert.classifier.voting import add_noise, votes
-from warpcert.methods.base import Progress, subject
+from warpcert.classifier.nested import Ball, guess, robust_votes
+from warpcert.classifier.voting import Draws, add_noise, votes
+from warpcert.methods.base import Progress, deadline, subject
+from warpcert.methods.outlook.remedies import LARGE, against_error, against_votes, with_time
 from warpcert.methods.survivors import excluded, possible_windows
 from warpcert.originals.named import named
 from warpcert.originals.protocol import Originals
@@ -33,6 +35,10 @@ __all__ = ["CENTRED", "Unseen"]
 CENTRED = 0.1  # the share of α and of n that the vote at x' itself gets
 
 
+class _LateError(Exception):
+    """The time is over in the middle of an analysis."""
+
+
 @final
 class Unseen:
     """One certificate about an attacked picture and its unseen original."""
@@ -40,7 +46,7 @@ class Unseen:
     def __init__(
         self, method: Indiv, classifier: Classifier, x_attacked: Tensor, threat: Threat, progress: Progress | None
     ) -> None:
-        self.start = time.perf_counter()
+        self.start, self.until = time.perf_counter(), deadline(method.time_limit)
         self.x = _read(x_attacked, threat) if threat.quantized else x_attacked
         self.classifier, self.inner, self.method = classifier, classifier.inner, method
         self.defence, self.threat = classifier.defence(threat.transform), threat
@@ -71,11 +77,15 @@ class Unseen:
         centred = self._vote(label, (0.0,) * self.threat.box.dim, int(CENTRED * self.method.n), self.alpha_centred)
         made = replace(made, centred=centred)
         if made.p_lower(centred) <= 0.5:
-            return self._finished(made, f"class {label} does not surely win at this picture itself")
+            advice = against_votes(made.p_lower(centred), 0.5, centred.k == centred.n)
+            return self._finished(made, f"at this picture itself, class {label}: {advice}")
         self.share = 1 / len(groups)
         for turn, (part, voted) in enumerate(self._voted(made, groups, n)):
             self.turn = turn
-            window = self._window(made, part, voted)
+            try:
+                window = self._window(made, part, voted)
+            except _LateError:
+                return self._finished(made, with_time(self.method.time_limit))
             if window is None:
                 assert voted.cell is not None
                 made = replace(made, impossible=(*made.impossible, voted.cell))
@@ -83,7 +93,7 @@ class Unseen:
             worst = max(made.error.E, window.E)
             made = replace(made, windows=(*made.windows, window), error=replace(made.error, E=worst))
             if not made.vouches(window):
-                return self._finished(made, _why(made, window))
+                return self._finished(made, self._why(made, window))
         return self._finished(made, "" if made.windows else self._outside())
 
     def _voted(self, made: Individual, groups: list[tuple[Originals, Box]], n: int) -> list[tuple[Originals, Window]]:
@@ -107,6 +117,7 @@ class Unseen:
         """
         hull = voted.cell
         assert hull is not None
+        self._in_time()
         test, center, label, n = self.method, tuple(-c for c in hull.center), made.label, voted.n
         first = max(1, test.betas // 10) if test.merged else test.betas
         enough = self._enough(made.kappa(voted), hull) if self.votes_first else 0.0
@@ -126,8 +137,13 @@ class Unseen:
         k = self._merged_votes(label, beta, V, 1.02 * E)
         return Window(hull.center, k, test.betas, self.alpha_votes, cell=hull, E=1.02 * E)
 
+    def _in_time(self) -> None:
+        if time.perf_counter() > self.until:
+            raise _LateError
+
     def _told(self, done: int, of: int) -> None:
-        """Of the analysis of one window: what is done of all."""
+        """Of the analysis of one window: what is done of all. Ends it when the time is over."""
+        self._in_time()
         if self.progress is not None:
             self.told = max(self.told, int(1000 * self.share * (self.turn + done / max(1, of))))
             self.progress(self.told, 1000)
@@ -136,8 +152,7 @@ class Unseen:
         """The error that κ forgives in a window: √(far² + E²/σ_δ²) < κ; inf if it forgives none, so that any bound will
         do to say so.
         """
-        ends = zip(hull.lower, hull.upper, self.defence.sigma_param, strict=True)
-        left = (kappa or 0.0) ** 2 - math.fsum(((hi - lo) / 2 / sigma) ** 2 for lo, hi, sigma in ends)
+        left = (kappa or 0.0) ** 2 - self._far(hull) ** 2
         return self.defence.sigma_noise * math.sqrt(left) * (1 - 1e-6) if left > 0 else math.inf
 
     def _errors(self, originals: Originals, hull: Box, beta: Tensor, enough: float = 0.0) -> Tensor | None:
@@ -182,14 +197,11 @@ class Unseen:
         return k
 
     def _vote(self, label: int, center: tuple[float, ...], n: int, alpha: float, E: float = 0.0) -> Window:
-        batch = self.method.batch
+        draws = Draws(self.generator, center, self.method.batch)
         if self.inner is not None:
-            k, used = robust_votes(self.inner, self.defence, self.x, label, E, n, self.generator, center, batch)
+            k, used = robust_votes(self.inner, self.defence, self.x, Ball(label, E), n, draws)
         else:
-            k, used = (
-                int(votes(self.classifier.logits, self.defence, self.x, n, self.generator, center, batch)[label]),
-                n,
-            )
+            k, used = int(votes(self.classifier.logits, self.defence, self.x, n, draws)[label]), n
         self.passes += used
         return Window(center, k, n, alpha)
 
@@ -197,8 +209,8 @@ class Unseen:
         s = self.method
         self.passes += s.n0
         if self.inner is not None:
-            return guess(self.inner, self.defence, self.x, s.n0, self.generator, s.batch)
-        return votes(self.classifier.logits, self.defence, self.x, s.n0, self.generator, batch=s.batch)
+            return guess(self.inner, self.defence, self.x, s.n0, Draws(self.generator, batch=s.batch))
+        return votes(self.classifier.logits, self.defence, self.x, s.n0, Draws(self.generator, batch=s.batch))
 
     def _samples(self, windows: int) -> int:
         """Votes per window; a ValueError if unanimous ones could not certify: p = α^(1/n) > ½ + ρ is needed."""
@@ -247,6 +259,21 @@ class Unseen:
         )
         return abstained(done, reason) if reason else done
 
+    def _why(self, c: Individual, window: Window) -> str:
+        place = c.threat.transform.place(window.cell) if window.cell else ""
+        sigma = c.defence.sigma_noise
+        ratio = window.E / sigma if sigma else math.inf if math.isinf(window.E) else 0.0
+        if ratio > LARGE:
+            return f"if it came from {place}, {against_error(self.classifier, self.threat, ratio)}"
+        far = self._far(window.cell) if window.cell else 0.0
+        p, needed = c.p_lower(window), float(ndtr(math.hypot(ratio, far))) + c.error.rho
+        return f"if it came from {place}, {against_votes(p, min(needed, 1.0), window.k == window.n)}"
+
+    def _far(self, cell: Box) -> float:
+        """From the middle of a cell to its corner, in units of σ_γ."""
+        ends = zip(cell.lower, cell.upper, self.defence.sigma_param, strict=True)
+        return math.sqrt(math.fsum(((hi - lo) / 2 / sigma) ** 2 for lo, hi, sigma in ends))
+
     def _outside(self) -> str:
         t = self.threat.transform
         return f"outside the threat model: no original leads here by a {t.noun} within {t.span(self.threat.box)}"
@@ -262,14 +289,3 @@ def _read(x: Tensor, threat: Threat) -> Tensor:
             "round it (threat.transform.quantize), or say quantized=False"
         )
     return exact
-
-
-def _why(c: Individual, window: Window) -> str:
-    place = c.threat.transform.place(window.cell) if window.cell else ""
-    if math.isinf(window.E):
-        return f"the error analysis gave no finite bound for {place}"
-    p, ratio = c.p_lower(window), window.E / c.defence.sigma_noise if c.defence.sigma_noise else math.inf
-    return (
-        f"if it came from {place}, the votes for class {c.label} reach p ≥ {p:.4f}, too little for E/σ_δ = {ratio:.3g} "
-        f"and ρ = {c.error.rho:.3g}"
-    )

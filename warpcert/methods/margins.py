@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import final
 
 import torch
@@ -16,7 +17,8 @@ from torch import Tensor
 from warpcert.certificates import ByMargins, ErrorBound, Kind, Margins, Window, abstained
 from warpcert.classifier import Classifier
 from warpcert.classifier.voting import batch_size, leads, logits_of
-from warpcert.methods.base import subject
+from warpcert.methods.base import Progress, deadline, subject
+from warpcert.methods.outlook.remedies import with_time
 from warpcert.numerics.region import outward
 from warpcert.threat import Threat
 from warpcert.transforms import Box
@@ -28,6 +30,7 @@ __all__ = ["MarginCover"]
 SHARE = 0.35  # of what the margin at γ = 0 can bear: the first windows are cut for such an E
 ROUNDS = 10  # of halving windows whose margin is positive but too small
 DIGITS = 3  # of the margins in a certificate
+HASTY = 32  # windows asked about between two looks at the clock
 
 
 @final
@@ -41,8 +44,13 @@ class MarginCover:
         self.classifier, self.x, self.threat, self.margins, self.rounded = classifier, x, threat, margins, rounded
         self.passes = 0
 
-    def certify(self, max_windows: int) -> ByMargins:
-        """From few wide windows to as many narrow ones as the margins ask for, up to max_windows in all."""
+    def certify(self, max_windows: int, time_limit: float | None = None, progress: Progress | None = None) -> ByMargins:
+        """From few wide windows to as many narrow ones as the margins ask for, up to max_windows in all.
+
+        When time is up, windows that were not asked about are left out, and no more are halved: nothing is drawn, so
+        that what is proved by then is proved.
+        """
+        until, late = deadline(time_limit), False
         logits = self._logits(self.x[None])
         label = int(logits.argmax())
         lead = max(float(self._leads(logits, label)), 0.0)
@@ -55,13 +63,20 @@ class MarginCover:
         cells, seconds, count, frontier = 0, 0.0, 0, math.inf
         for round_ in range(ROUNDS + 1):
             cells, seconds = cells + todo.cells, seconds + todo.seconds
-            margin, first = self._tested(todo, label), outward(self.threat.box, todo.lower, todo.upper)
+            if round_ == 0 and until < math.inf:
+                todo = _picked(todo, outward(self.threat.box, todo.lower, todo.upper).argsort(stable=True))
+            margin = self._tested(todo, label, math.inf if round_ else until, progress)
+            late |= len(margin) < len(todo)
+            todo = _picked(todo, torch.arange(len(margin), device=todo.E.device))
+            first = outward(self.threat.box, todo.lower, todo.upper)
             good = margin > self.margins.needed(1.0) * todo.E
             lost = ~good & ((margin <= 0) | (round_ == ROUNDS))
             frontier = min(frontier, float(first[lost].min())) if bool(lost.any()) else frontier
             again = (~good & ~lost & (first < frontier)).nonzero()[:, 0]
             count += len(todo) + len(again)
-            if count > max_windows:  # what is left stays undecided
+            if len(again) and self._too_late(2 * len(again), until):
+                late = True
+            if count > max_windows or late:  # what is left stays undecided
                 again = again[:0]
             keep = torch.ones_like(good).index_fill_(0, again, False)
             done += _rows(todo, margin, keep)
@@ -69,7 +84,13 @@ class MarginCover:
                 break
             todo = halved(todo, again, self.x, self.threat, preprocess)
         error = ErrorBound(max(w.E for w in done), 0.0, Kind.PROVED, "cover", cells=cells, seconds=seconds)
-        return self._certificate(label, self._inside(done), error, tuple(logits[0].tolist()))
+        made = self._certificate(label, self._inside(done), error, tuple(logits[0].tolist()))
+        return replace(made, reason=with_time(time_limit)) if late else made
+
+    def _too_late(self, passes: int, until: float) -> bool:
+        """Whether so many more passes would end after the deadline, at the pace so far."""
+        now = time.perf_counter()
+        return now + passes * (now - self.start) / self.passes > until
 
     def _logits(self, z: Tensor) -> Tensor:
         self.passes += len(z)
@@ -82,10 +103,17 @@ class MarginCover:
         scale = 10 ** (DIGITS - 1 - lead.abs().clamp_min(1e-6).log10().floor())
         return (lead * scale - 1e-6).floor() / scale
 
-    def _tested(self, windows: Windows, label: int) -> Tensor:
-        size = batch_size(self.x, None)
-        chunks = [slice(start, start + size) for start in range(0, len(windows), size)]
-        leads = [self._leads(self._logits(windows.images(self.x, self.threat, c)), label) for c in chunks]
+    def _tested(self, windows: Windows, label: int, until: float, progress: Progress | None) -> Tensor:
+        """The leads at the windows, or at the first of them if the deadline is before the last."""
+        size = batch_size(self.x, None) if until == math.inf else HASTY
+        leads: list[Tensor] = []
+        for start in range(0, len(windows), size):
+            if leads and time.perf_counter() > until:
+                break
+            if progress is not None:
+                progress(start, len(windows))
+            images = windows.images(self.x, self.threat, slice(start, start + size))
+            leads.append(self._leads(self._logits(images), label))
         return torch.cat(leads).to(windows.E.device)
 
     def _inside(self, done: list[Window]) -> tuple[Window, ...]:
@@ -125,6 +153,10 @@ class MarginCover:
             f"next to γ = 0 class {label} leads by {worst.margin:.3g}, but {self.margins.needed(worst.E):.3g} is needed"
         )
         return abstained(certificate, reason)
+
+
+def _picked(windows: Windows, at: Tensor) -> Windows:
+    return replace(windows, lower=windows.lower[at], upper=windows.upper[at], E=windows.E[at])
 
 
 def _rows(windows: Windows, margin: Tensor, keep: Tensor) -> list[Window]:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from typing import Any, final
 
 import torch
+from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from warpcert import statistics as stats
 from warpcert.certificates import ErrorBound, Voted, Window, abstained
 from warpcert.classifier import Classifier
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.nested import guess, robust_votes
-from warpcert.classifier.voting import votes
-from warpcert.methods.base import Sampling, subject
+from warpcert.classifier.nested import Ball, guess, robust_votes
+from warpcert.classifier.voting import Draws, batch_size, votes
+from warpcert.methods.base import Progress, Sampling, subject
+from warpcert.methods.outlook.remedies import LARGE, against_error, against_votes
 from warpcert.threat import Threat
 from warpcert.transforms import Box
 from warpcert.version import __version__
 
 __all__ = ["Votes", "window_centers"]
+
+BATCHES = 8  # of votes, after which progress is told
 
 
 def window_centers(box: Box, per_axis: int) -> list[tuple[float, ...]]:
@@ -40,12 +45,21 @@ def window_centers(box: Box, per_axis: int) -> list[tuple[float, ...]]:
 class Votes:
     """The shared part of base, dist-x and dist-d: votes around every window's centre, at an original or (form
     "attacked") at what the attacker handed over.
+
+    There is no time limit: n bounds the votes, and all of them are counted, so that no count depends on the clock.
     """
 
     def __init__(
-        self, method: Sampling, form: str, classifier: Classifier, x: Tensor, threat: Threat, defence: Defence
+        self,
+        method: Sampling,
+        form: str,
+        classifier: Classifier,
+        x: Tensor,
+        threat: Threat,
+        defence: Defence,
+        progress: Progress | None = None,
     ) -> None:
-        self.start = time.perf_counter()
+        self.start, self.progress, self.done = time.perf_counter(), progress, 0
         self.inner = classifier.inner
         self.method, self.form = method, form if self.inner is None or form == "base" else "nested"
         self.classifier, self.x, self.threat, self.defence = classifier, x, threat, defence
@@ -86,25 +100,38 @@ class Votes:
             seconds=time.perf_counter() - self.start,
             **more,
         )
-        return certificate if certificate.reach else abstained(certificate, _why(certificate))
+        return certificate if certificate.reach else abstained(certificate, self._why(certificate))
 
     def _guess(self) -> Tensor:
         s = self.method
         if self.inner is not None:
-            return guess(self.inner, self.sampled, self.x, s.n0, self.generator, s.batch)
-        return votes(self.classifier.logits, self.sampled, self.x, s.n0, self.generator, batch=s.batch)
+            return guess(self.inner, self.sampled, self.x, s.n0, Draws(self.generator, batch=s.batch))
+        return votes(self.classifier.logits, self.sampled, self.x, s.n0, Draws(self.generator, batch=s.batch))
 
     def _test(self, label: int, center: tuple[float, ...], alpha: float, E: float) -> tuple[Window, int]:
         n, s = self.per_window, self.method
+        draws = Draws(self.generator, center, s.batch)
         if self.inner is not None:
-            k, passes = robust_votes(
-                self.inner, self.sampled, self.x, label, E, n, self.generator, center=center, batch=s.batch
-            )
+            k = passes = 0
+            for some in self._portions():
+                good, used = robust_votes(self.inner, self.sampled, self.x, Ball(label, E), some, draws)
+                k, passes = k + good, passes + used
             return Window(center, k, n, alpha), passes
-        counts = votes(self.classifier.logits, self.sampled, self.x, n, self.generator, center, s.batch)
+        logits = self.classifier.logits
+        found = [votes(logits, self.sampled, self.x, some, draws) for some in self._portions()]
+        counts = torch.stack(found).sum(0)
         k = int(counts[label])
         counts[label] = -1
         return Window(center, k, n, alpha, int(counts.max()) if s.two_class else None), n
+
+    def _portions(self) -> Iterator[int]:
+        """The votes of a window in whole batches, so that the same are drawn as at once; says how far they are."""
+        size = BATCHES * batch_size(self.x, self.method.batch)
+        for start in range(0, self.per_window, size):
+            yield (some := min(size, self.per_window - start))
+            self.done += some
+            if self.progress is not None:
+                self.progress(self.done, self.per_window * len(self.centers))
 
     def _check_n(self, alpha: float, error: ErrorBound) -> None:
         """n unanimous votes must be able to certify something: p = α^(1/n) > ½ + ρ."""
@@ -117,15 +144,13 @@ class Votes:
                 f"n = {needed * len(self.centers)}; raise n (10 000 is usual) or α"
             )
 
-
-def _why(c: Voted) -> str:
-    if not math.isfinite(c.error.E):
-        return "the error analysis gave no finite bound"
-    if c.error.rho >= 0.5:
-        return f"ρ = {c.error.rho:.3g} is too large: too few β's, or too many of them beyond E"
-    p = max(c.p_lower(w) for w in c.windows)
-    ratio = c.error.E / c.defence.sigma_noise if c.law.absorbs else 0.0
-    short = f"the votes for class {c.label} reach p ≥ {p:.4f}, too little for E/σ_δ = {ratio:.3g}"
-    if ratio > 2:
-        return f"{short}: the error is too large for this noise; add a vignette and blur, or more noise"
-    return f"{short} and ρ = {c.error.rho:.3g}"
+    def _why(self, c: Voted) -> str:
+        if c.error.rho >= 0.5:
+            return f"ρ = {c.error.rho:.3g} is too large: draw more β's, or a larger E"
+        ratio = c.error.E / c.defence.sigma_noise if c.law.absorbs or math.isinf(c.error.E) else 0.0
+        if ratio > LARGE:
+            return against_error(self.classifier, self.threat, ratio)
+        best = max(c.windows, key=c.p_lower)
+        rho = c.error.rho
+        needed = ndtr(ratio) + rho if c.law.unseen else ndtr(ratio + float(ndtri(0.5 + rho)))  # κ > ratio
+        return against_votes(c.p_lower(best), min(float(needed), 1.0), best.k == best.n)

@@ -1,0 +1,155 @@
+"""Inside one certificate: a limit on its time keeps what is proved by then, progress is told, and reasons name a way
+out.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from warpcert import certificates, methods
+from warpcert.certificates import ByMargins, Certificate, Covered, Individual, Voted
+from warpcert.classifier import Levels, Plain, Smoothed
+from warpcert.classifier.voting import Logits
+from warpcert.threat import Threat
+from warpcert.transforms import Preprocess
+
+SIDE = 12
+CIRCLE = Preprocess("circle", 1)
+THREAT = Threat.rotation(4)
+
+
+def bright(z: Tensor) -> Tensor:
+    """Class 1 if the mean exceeds a third: a half-space of constant 1/√(pixels) per logit."""
+    s = z.flatten(1).mean(1) - 1 / 3
+    return torch.stack((-s, s), 1)
+
+
+def picture() -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return (torch.rand(1, SIDE, SIDE, generator=generator) * 255).round() / 255
+
+
+class Clock:
+    """Time that passes only where the network is asked: so many seconds per batch."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        self.now, self.seconds = 0.0, seconds
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        self.now += self.seconds
+        return bright(z)
+
+
+def certified(network: Logits, method: str, **settings: Any) -> tuple[Certificate, list[tuple[int, int]]]:
+    told: list[tuple[int, int]] = []
+    over = {} if method == "cover" else {"rotation": 4}
+    classifier = Smoothed(network, noise=0.25, over=over, preprocess=CIRCLE)
+    chosen = methods.chosen(classifier, method, seed=0, **settings)
+    made = methods.certify_with(
+        chosen, classifier, picture(), THREAT, seed=0, progress=lambda done, of: told.append((done, of))
+    )
+    assert certificates.read(made.to_dict()) == made
+    return made, told
+
+
+def test_a_cover_keeps_the_windows_accepted_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"n": 2000, "target": 0.02}
+    whole, told = certified(bright, "cover", **settings)
+    assert isinstance(whole, Covered) and whole.reach == THREAT.box and len(whole.windows) > 100
+    assert told[0] == (0, len(whole.windows))
+    clock = Clock(monkeypatch, 1.0)
+    part, told = certified(clock, "cover", time_limit=8.0, **settings)
+    assert isinstance(part, Covered) and not part.abstains and part.reach is not None
+    assert part.reach != THREAT.box and 0 < part.reach.upper[0] < THREAT.box.upper[0]
+    assert 32 <= len(part.windows) < len(whole.windows)
+    assert "time limit of 8 s" in str(part) and len(told) > 1 and told == sorted(told)
+    alpha = {w.alpha for w in part.windows}
+    assert alpha == {w.alpha for w in whole.windows}, "the α of a window is fixed before the clock ends anything"
+
+
+def test_a_cover_by_margins_keeps_the_windows_asked_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(network: Logits, **settings: Any) -> ByMargins:
+        classifier = Plain(network, preprocess=CIRCLE, lipschitz=2.0)
+        c = classifier.certify(picture(), THREAT, method="cover", **settings)
+        assert isinstance(c, ByMargins) and certificates.read(c.to_dict()) == c
+        return c
+
+    whole = made(bright)
+    assert whole.reach == THREAT.box and len(whole.windows) > 64 and not whole.reason
+    part = made(Clock(monkeypatch, 1.0), time_limit=2.5)
+    assert part.reach is not None and 0 < part.reach.upper[0] < THREAT.box.upper[0]
+    assert len(part.windows) < len(whole.windows) and "time limit" in str(part)
+    assert made(Clock(monkeypatch, 1.0), time_limit=1e9).windows == whole.windows
+
+
+def test_indiv_abstains_when_the_time_is_over() -> None:
+    settings: dict[str, Any] = {"n": 4000, "betas": 100, "inverse": "interval"}
+    late, _ = certified(bright, "indiv", time_limit=1e-9, **settings)
+    assert isinstance(late, Individual) and late.abstains and "time limit" in late.reason
+
+
+@pytest.mark.parametrize("kind", ["cover", "indiv", "exact"])
+def test_a_limit_is_positive(kind: str) -> None:
+    with pytest.raises(ValueError, match="time limit must be > 0"):
+        methods.METHODS[kind](time_limit=0.0)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_votes_tell_progress_and_are_those_drawn_at_once(nested: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = Smoothed(bright, noise=0.25, over={"rotation": 4}, preprocess=CIRCLE, nested=nested)
+    found = []
+    for batches in (1, 1000):
+        monkeypatch.setattr("warpcert.methods.run.BATCHES", batches)
+        told: list[tuple[int, int]] = []
+        method = methods.chosen(classifier, "base", n=90, windows=3, batch=7)
+        made = methods.certify_with(
+            method, classifier, picture(), THREAT, seed=0, progress=lambda done, of, told=told: told.append((done, of))
+        )
+        assert isinstance(made, Voted)
+        assert told == sorted(told) and told[-1] == (90, 90) and len(told) == (15 if batches == 1 else 3)
+        found.append((made.windows, made.passes))
+    assert found[0] == found[1]
+
+
+def test_dist_x_tells_of_its_analysis_and_of_its_votes() -> None:
+    _, told = certified(bright, "dist-x", n=600, windows=1, betas=50, bound="sampled")
+    assert {of for _, of in told} == {50, 600} and told[-1] == (600, 600)
+
+
+def chance(z: Tensor) -> Tensor:
+    return torch.stack((0 * z[:, 0, 0, 0], z[:, 0, 0, 0]), 1)
+
+
+@pytest.mark.parametrize(
+    ("network", "method", "settings", "words"),
+    [
+        (bright, "dist-x", {"noise": 0.002}, "times the noise: add blur, smooth with more noise or take a smaller"),
+        (bright, "dist-x", {"noise": 0.002, "vignette": "none"}, "add a vignette and blur"),
+        (chance, "dist-x", {"noise": 1.0}, "train the network under this noise"),
+        (chance, "cover", {"noise": 1.0}, "next to γ = 0, class"),
+        (chance, "indiv", {"noise": 1.0}, "at this picture itself, class"),
+        (bright, "indiv", {"noise": 0.002}, "times the noise: add blur"),
+    ],
+)
+def test_reasons_name_a_way_out(network: Logits, method: str, settings: dict[str, Any], words: str) -> None:
+    facts = {"vignette": "circle"} | settings
+    over = {} if method == "cover" else {"rotation": 4}
+    classifier = Smoothed(network, noise=facts["noise"], over=over, preprocess=Preprocess(facts["vignette"]))
+    more: dict[str, Any] = {"betas": 60} if method != "cover" else {}
+    more |= {"dist-x": {"bound": "sampled"}, "indiv": {"inverse": "interval"}}.get(method, {})
+    made = classifier.certify(picture(), THREAT, method=method, n=2000, seed=0, **more)
+    assert made.abstains and words in made.reason, made.reason
+    assert len(made.reason) < 200
+
+
+def test_exact_names_a_way_out() -> None:
+    made = Plain(bright).certify(picture(), THREAT, method="exact", time_limit=1e-9)
+    assert made.abstains and made.reason.endswith("put the classifier behind levels or take a smaller range")
+    made = Levels(bright, step=8).certify(picture(), THREAT, method="exact", time_limit=1e-9)
+    assert made.reason.endswith("take coarser levels or take a smaller range")
