@@ -90,11 +90,11 @@ REASONS: Reasons = {
     ("bicubic", "mnist-online-bicubic"): "Our E is proved, with the filter of inference; the published one is sampled.",
     **_each(
         "audio",
-        "Ten words and 1200 sounds to learn from, against the paper's 30 words and whole corpus.",
+        "Ten words and 1200 sounds to learn from, against the paper's 30 words.",
         "accuracy", "dist-x",
     ),
     ("audio", "dist-d"): (
-        "Ten words and few sounds to learn from, against 30 and the whole corpus. The published E is sampled, with 150 "
+        "Ten words and few sounds to learn from, against 30 words. The published E is sampled, with 150 "
         "· 400 samples; ours is proved. Γ ends at ±3 dB, as the paper's does."
     ),
     ("audio", "indiv-error"): (

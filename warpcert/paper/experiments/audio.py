@@ -12,7 +12,7 @@ import torch
 from warpcert import methods, transforms
 from warpcert.attacks import worst_of_k
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import votes
+from warpcert.classifier.voting import Draws, votes
 from warpcert.errors.calibration import Calibrating
 from warpcert.errors.proved import Curve
 from warpcert.learn.data import Dataset
@@ -154,7 +154,7 @@ class Unattacked(Measured):
 
         def one(index: int) -> bool:
             draw = torch.Generator(device=desk.device).manual_seed(index)
-            counts = votes(net.logits, defence, desk.image(dataset, index), size.n, draw)
+            counts = votes(net.logits, defence, desk.image(dataset, index), size.n, Draws(draw))
             return int(counts.argmax()) == int(dataset.labels[index])
 
         keys = range(min(size.images, len(dataset)))

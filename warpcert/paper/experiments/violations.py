@@ -14,7 +14,7 @@ from warpcert import methods, transforms
 from warpcert import statistics as stats
 from warpcert.certificates import Voted
 from warpcert.classifier import Smoothed
-from warpcert.classifier.voting import ABSTAIN, votes
+from warpcert.classifier.voting import ABSTAIN, Draws, votes
 from warpcert.paper.classifiers import classifier_of, smoothed
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment
@@ -91,7 +91,7 @@ class Violations(Measured):
     def _answer(self, g: Smoothed, threat: Threat, x: Tensor, gamma: Tensor, generator: torch.Generator, n: int) -> int:
         """What g answers at γ, or ABSTAIN: by a test that is wrong once in 10 000 times."""
         if self.composed:
-            counts = votes(g.logits, g.own_defence, x, n, generator, tuple(gamma.tolist()))
+            counts = votes(g.logits, g.own_defence, x, n, Draws(generator, tuple(gamma.tolist())))
             return int(counts.argmax()) if stats.top_two_significant(counts.tolist(), SURE) else ABSTAIN
         attacked = threat.attacked(x, gamma[None].to(x.device))[0]
         return g.vote(attacked, n=n, alpha=SURE, generator=generator).label
