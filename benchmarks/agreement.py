@@ -21,7 +21,7 @@ import torch
 
 from warpcert import statistics as stats
 from warpcert.certificates import Individual
-from warpcert.classifier.voting import votes
+from warpcert.classifier.voting import Draws, votes
 from warpcert.learn import data
 from warpcert.learn.foreign import open_model
 from warpcert.runs import summary as report
@@ -77,7 +77,7 @@ def answers(config: dict[str, Any], rows: Sequence[report.Row], given: argparse.
         if int(dataset.labels[row.index]) != row.label:
             raise ValueError(f"image {row.index} of {config['data']} is not the one of the run: its label differs")
         x, draw = dataset.image(row.index).to(device), torch.Generator(device=device).manual_seed(seed)
-        counts = votes(net.logits, c.defence, x, given.n, draw, batch=given.batch)
+        counts = votes(net.logits, c.defence, x, given.n, Draws(draw, batch=given.batch))
         yield Answer(row.index, c.label, int(counts.argmax()), int(counts[c.label]), given.n)
 
 

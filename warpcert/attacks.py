@@ -20,6 +20,8 @@ from warpcert.threat import Threat
 
 __all__ = ["ATTACKS", "Attack", "gradient", "grid", "worst_at", "worst_of_k"]
 
+STEPS = 20  # of gradient ascent
+
 
 @final
 @dataclass(frozen=True)
@@ -57,7 +59,6 @@ def gradient(
     threat: Threat,
     *,
     starts: int = 10,
-    steps: int = 20,
     generator: torch.Generator,
 ) -> Attack:
     """Signed gradient ascent on γ through T_γ from several uniform starts, step size shrinking from a tenth of Γ; every
@@ -65,8 +66,8 @@ def gradient(
 
     The gradient is that of the unrounded image (rounding has none); candidates are judged on what is handed over.
     """
-    if starts < 1 or steps < 1:
-        raise ValueError(f"gradient ascent needs starts ≥ 1 and steps ≥ 1; got {starts} and {steps}")
+    if starts < 1:
+        raise ValueError(f"gradient ascent needs starts ≥ 1; got {starts}")
     validate_image(x, threat.transform)
     lower, upper = (
         torch.tensor(end, dtype=torch.float64, device=x.device) for end in (threat.box.lower, threat.box.upper)
@@ -74,13 +75,13 @@ def gradient(
     gamma = threat.box.uniform(starts, generator).to(x.device)
     visited = [gamma]
     target = torch.full((starts,), label, device=x.device)
-    for step in range(steps):
+    for step in range(STEPS):
         gamma = gamma.detach().requires_grad_()
         with torch.enable_grad():
             moved = threat.transform(x, gamma, threat.interpolation)
             loss = cross_entropy(logits_of(classifier, moved), target, reduction="sum")
             (ascent,) = torch.autograd.grad(loss, gamma)
-        size = (upper - lower) / 10 * (1 - step / steps)
+        size = (upper - lower) / 10 * (1 - step / STEPS)
         gamma = (gamma.detach() + size * ascent.sign()).clamp(lower, upper)
         visited.append(gamma)
     return worst_at(classifier, x, label, threat, torch.cat(visited))

@@ -9,6 +9,7 @@ from torch import Tensor
 import warpcert as wc
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.early import predict_early
+from warpcert.classifier.voting import Draws
 
 DEFENCE = Defence.surface("rotation", 10, noise=0.5)
 X = torch.zeros(1, 3, 3)
@@ -28,7 +29,7 @@ def coin(p: float) -> torch.nn.Module:
 
 def ask(p: float, seed: int, **more: float) -> wc.Prediction:
     generator = torch.Generator().manual_seed(seed)
-    return predict_early(coin(p), DEFENCE, X, generator=generator, **more)  # type: ignore[arg-type]
+    return predict_early(coin(p), DEFENCE, X, draws=Draws(generator), **more)  # type: ignore[arg-type]
 
 
 def test_clear_answers_are_cheap_and_right() -> None:

@@ -14,9 +14,9 @@ import warpcert as wc
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.early import predict_early
 from warpcert.classifier.inner import GaussianInner, MarginInner
-from warpcert.classifier.nested import predict_nested, robust_votes
-from warpcert.classifier.sequential import run_tests
-from warpcert.classifier.voting import Logits, add_noise, batch_size, leads, predict, views, votes
+from warpcert.classifier.nested import Ball, predict_nested, robust_votes
+from warpcert.classifier.sequential import Rules, run_tests
+from warpcert.classifier.voting import Draws, Logits, add_noise, batch_size, leads, predict, views, votes
 from warpcert.statistics import radius
 from warpcert.transforms import Brightness
 
@@ -43,27 +43,29 @@ def probability(value: float) -> float:
 def test_votes_have_the_right_law(generator: torch.Generator) -> None:
     n = 20_000
     for value in (0.45, 0.5, 0.62):
-        k = int(votes(brighter, DEFENCE, grey(value), n, generator)[1])
+        k = int(votes(brighter, DEFENCE, grey(value), n, Draws(generator))[1])
         p = probability(value)
         assert abs(k / n - p) < 5 * math.sqrt(p * (1 - p) / n)
 
 
 def test_votes_around_a_center_are_those_of_the_moved_image(generator: torch.Generator) -> None:
     n = 20_000
-    k = int(votes(brighter, DEFENCE, grey(0.5), n, generator, center=(0.08,))[1])
+    k = int(votes(brighter, DEFENCE, grey(0.5), n, Draws(generator, (0.08,)))[1])
     p = probability(0.58)
     assert abs(k / n - p) < 5 * math.sqrt(p * (1 - p) / n)
 
 
 def test_predict_answers_or_abstains(generator: torch.Generator) -> None:
-    sure = predict(brighter, DEFENCE, grey(0.7), n=500, generator=generator)
+    sure = predict(brighter, DEFENCE, grey(0.7), n=500, draws=Draws(generator))
     assert sure.label == 1 and sum(sure.counts) == 500
-    answers = [predict(brighter, DEFENCE, grey(0.5), n=200, alpha=0.05, generator=generator).label for _ in range(200)]
+    answers = [
+        predict(brighter, DEFENCE, grey(0.5), n=200, alpha=0.05, draws=Draws(generator)).label for _ in range(200)
+    ]
     assert answers.count(wc.ABSTAIN) > 180  # the coin is fair: an answer is an error, allowed once in twenty
 
 
 def test_samples_come_in_chunks(generator: torch.Generator) -> None:
-    sizes = [len(chunk) for chunk in views(DEFENCE, grey(0.5), 1000, generator, batch=300)]
+    sizes = [len(chunk) for chunk in views(DEFENCE, grey(0.5), 1000, Draws(generator, batch=300))]
     assert sizes == [300, 300, 300, 100]
     assert batch_size(torch.zeros(3, 224, 224), None) * 3 * 224 * 224 <= 2**22
     with pytest.raises(ValueError, match="batch"):
@@ -71,7 +73,7 @@ def test_samples_come_in_chunks(generator: torch.Generator) -> None:
 
 
 def test_same_seed_same_votes() -> None:
-    a, b = (votes(brighter, DEFENCE, grey(0.52), 999, torch.Generator().manual_seed(5)) for _ in range(2))
+    a, b = (votes(brighter, DEFENCE, grey(0.52), 999, Draws(torch.Generator().manual_seed(5))) for _ in range(2))
     assert torch.equal(a, b)
 
 
@@ -115,7 +117,7 @@ def test_margin_inner_needs_the_right_margin(generator: torch.Generator) -> None
 def test_nested_votes_estimate_the_probability_of_robust_views(generator: torch.Generator) -> None:
     inner = GaussianInner(brighter, NOISE)
     E, value, n = 0.2, 0.6, 600
-    k, _ = robust_votes(inner, DEFENCE, grey(value), 1, E, n, generator)
+    k, _ = robust_votes(inner, DEFENCE, grey(value), Ball(1, E), n, Draws(generator))
     truth = float(norm.cdf((value - CENTRE - E / SIDE) / SIGMA))
     assert k / n <= truth + 4 * math.sqrt(truth / n)
     assert k / n > truth - 0.15  # the sequential test with a cap gives up close calls
@@ -123,8 +125,8 @@ def test_nested_votes_estimate_the_probability_of_robust_views(generator: torch.
 
 def test_nested_prediction(generator: torch.Generator) -> None:
     inner = GaussianInner(brighter, NOISE)
-    assert predict_nested(inner, DEFENCE, grey(0.7), n=200, generator=generator).label == 1
-    assert predict_nested(inner, DEFENCE, grey(0.5), n=200, generator=generator).label == wc.ABSTAIN
+    assert predict_nested(inner, DEFENCE, grey(0.7), n=200, draws=Draws(generator)).label == 1
+    assert predict_nested(inner, DEFENCE, grey(0.5), n=200, draws=Draws(generator)).label == wc.ABSTAIN
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_nested_prediction(generator: torch.Generator) -> None:
 )
 def test_bad_images_are_refused(x: Tensor, words: str, generator: torch.Generator) -> None:
     with pytest.raises(ValueError, match=words):
-        predict(brighter, DEFENCE, x, generator=generator)
+        predict(brighter, DEFENCE, x, draws=Draws(generator))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_bad_images_are_refused(x: Tensor, words: str, generator: torch.Generato
 )
 def test_bad_classifiers_are_refused(f: Logits, words: str, generator: torch.Generator) -> None:
     with pytest.raises(ValueError, match=words):
-        predict(f, DEFENCE, grey(0.5), generator=generator)
+        predict(f, DEFENCE, grey(0.5), draws=Draws(generator))
 
 
 def test_the_slack_grows_with_the_logits(generator: torch.Generator) -> None:
@@ -181,7 +183,7 @@ def test_training_mode_and_numpy_are_refused() -> None:
     with pytest.raises(ValueError, match=r"eval\(\)"):
         predict(net.train(), DEFENCE, grey(0.5))
     with pytest.raises(ValueError, match=r"eval\(\)"):
-        predict_nested(GaussianInner(net, NOISE), DEFENCE, grey(0.5), generator=torch.Generator())
+        predict_nested(GaussianInner(net, NOISE), DEFENCE, grey(0.5))
     with pytest.raises(ValueError, match="torch tensor"):
         predict(brighter, DEFENCE, grey(0.5).numpy())  # type: ignore[arg-type]
 
@@ -191,7 +193,7 @@ def test_float64_pictures_are_taken_only_if_float32_holds_them() -> None:
     for ask in (
         lambda z: predict(brighter, DEFENCE, z),
         lambda z: predict_early(brighter, DEFENCE, z),
-        lambda z: predict_nested(GaussianInner(brighter, NOISE), DEFENCE, z, generator=torch.Generator()),
+        lambda z: predict_nested(GaussianInner(brighter, NOISE), DEFENCE, z),
     ):
         with pytest.raises(ValueError, match="float32 cannot represent"):
             ask(torch.full((1, SIDE, SIDE), 64.49999999974 / 255, dtype=torch.float64))
@@ -205,11 +207,8 @@ def test_a_rejection_spares_what_comes_before(generator: torch.Generator) -> Non
         batch,
         1,
         np.full(3, 0.8),
-        sigma=NOISE,
-        alpha=1e-6,
-        cap=10_000,
-        generator=generator,
-        stop_at_rejection=True,
+        Rules(NOISE, 1e-6, 10_000, stop_at_rejection=True),
+        generator,
     )
     assert tests.accepted.tolist()[:2] == [True, False]
 

@@ -18,7 +18,7 @@ from warpcert.certificates import Individual, Kind, Voted
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.inner import MarginInner
 from warpcert.classifier.nested import predict_nested
-from warpcert.classifier.voting import predict
+from warpcert.classifier.voting import Draws, predict
 from warpcert.errors.calibration import Calibrating, Calibration, Plan
 from warpcert.errors.curve import bound as curve
 from warpcert.errors.curve.bound import Curve
@@ -129,8 +129,8 @@ def test_nested_votes_are_counted_at_the_reference_and_predictions_are_not() -> 
     assert isinstance(made, Voted) and made.form == "nested" and f.all_dim and made.error.E > 0.2
     g = Remembering()
     generator = torch.Generator().manual_seed(2)
-    assert predict_nested(MarginInner(g, lipschitz=1e-3), STILL, dot(), generator=generator).label == 0
-    assert predict(g, STILL, dot(), generator=generator).label == 0 and g.all_bright
+    assert predict_nested(MarginInner(g, lipschitz=1e-3), STILL, dot(), draws=Draws(generator)).label == 0
+    assert predict(g, STILL, dot(), draws=Draws(generator)).label == 0 and g.all_bright
 
 
 def test_every_way_to_E_sees_the_reference() -> None:

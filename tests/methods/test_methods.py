@@ -15,7 +15,7 @@ from warpcert import certificates, methods
 from warpcert.certificates import Voted
 from warpcert.classifier import Classifier
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import votes
+from warpcert.classifier.voting import Draws, votes
 from warpcert.errors.base import interpolation_error
 from warpcert.errors.sampled import Sampled
 from warpcert.methods.run import window_centers
@@ -144,9 +144,9 @@ def test_certified_digits_keep_their_label(generator: torch.Generator) -> None:
         for found in (
             wc.worst_of_k(plain, x, c.label, inside, k=50, generator=generator),
             wc.grid(plain, x, c.label, inside, per_axis=41),
-            wc.gradient(plain, x, c.label, inside, starts=3, steps=8, generator=generator),
+            wc.gradient(plain, x, c.label, inside, starts=3, generator=generator),
         ):
-            counts = votes(net.logits, defence, found.x_attacked, 400, generator)
+            counts = votes(net.logits, defence, found.x_attacked, 400, Draws(generator))
             assert int(counts.argmax()) == c.label
 
 

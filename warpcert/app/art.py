@@ -14,7 +14,7 @@ from torch import Tensor
 from warpcert import methods
 from warpcert.certificates import Certificate
 from warpcert.classifier import About, Plain, Smoothed
-from warpcert.classifier.voting import fresh_generator, votes
+from warpcert.classifier.voting import Draws, fresh_generator, votes
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
@@ -124,7 +124,7 @@ class PyTorchTransformationSmoothing(PyTorchRandomizedSmoothing):  # type: ignor
         z = torch.from_numpy(np.asarray(x, dtype=np.float32)).to(self.device)
         count, classifier = self.sample_size if n is None else n, self.classifier
         generator = fresh_generator(z.device)
-        return votes(classifier.logits, classifier.own_defence, z, count, generator, batch=batch_size).numpy()
+        return votes(classifier.logits, classifier.own_defence, z, count, Draws(generator, batch=batch_size)).numpy()
 
     def _view(self, x: NDArray[Any]) -> NDArray[Any]:
         z, defence = torch.from_numpy(np.asarray(x, dtype=np.float32)), self.classifier.own_defence

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, final
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ from warpcert.transforms import Preprocess, Transform
 if TYPE_CHECKING:
     from warpcert.certificates import Certificate
 
-__all__ = ["SLACK", "About", "Classifier", "fingerprint_of", "lipschitz_of", "prepared"]
+__all__ = ["SLACK", "About", "Classifier", "Rest", "fingerprint_of", "lipschitz_of", "prepared"]
 
 SLACK = {"float32": 1e-4, "half": 1e-2}  # relative to the largest logit: allows for rounding between batch sizes
 
@@ -52,6 +52,14 @@ class About:
     method: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Rest(TypedDict, total=False):
+    """What every classifier takes: float32 or half, the slack on logits that goes with it, and what it is made for."""
+
+    precision: str
+    slack: float | None
+    about: About | None
 
 
 class Classifier(nn.Module, ABC):
@@ -247,4 +255,4 @@ def _halved(network: Logits) -> Logits:
         raise ValueError("half precision needs an nn.Module; a function brings its own arithmetic")
     copy = deepcopy(network).half().requires_grad_(False)
     spatial = any(t.dim() == 4 for t in copy.parameters())
-    return copy.to(memory_format=torch.channels_last) if spatial else copy  # type: ignore[call-overload,no-any-return]
+    return copy.to(memory_format=torch.channels_last) if spatial else copy  # type: ignore[call-overload]

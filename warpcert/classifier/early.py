@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from warpcert import statistics as stats
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.voting import (
     ABSTAIN,
+    Draws,
     Logits,
     Prediction,
     as_float32,
@@ -22,6 +22,8 @@ from warpcert.classifier.voting import (
 
 __all__ = ["predict_early", "settled"]
 
+FIRST = 24  # samples before the first look
+
 
 def predict_early(
     classifier: Logits,
@@ -30,13 +32,11 @@ def predict_early(
     *,
     n: int = 1000,
     alpha: float = 0.001,
-    first: int = 24,
-    generator: torch.Generator | None = None,
-    batch: int | None = None,
+    draws: Draws | None = None,
 ) -> Prediction:
     """g(z) or ABSTAIN, from at most n samples: another answer has probability ≤ alpha, however early it stops.
 
-    A class with more than half of the probability is g(z). After `first` samples, and whenever they have doubled, the
+    A class with more than half of the probability is g(z). After FIRST samples, and whenever they have doubled, the
     leading class is answered if the anytime-valid test of P(class) > ½ accepts it at level α/K: that any of the K
     classes with P ≤ ½ is ever accepted has probability ≤ α. ABSTAIN when n samples settle nothing. Where no class has
     half of the votes, `predict`, which compares two classes, can answer and this cannot.
@@ -44,15 +44,15 @@ def predict_early(
     stats.Ledger(alpha)  # refuses an α outside (0, 1)
     validate_image(z, defence.transform)
     validate_classifier(classifier)
-    if not 1 <= first <= n:
-        raise ValueError(f"the first look takes {first} samples of n = {n}: expected 1 <= first <= n")
-    generator, z = generator or fresh_generator(z.device), as_float32(z)
-    counts = votes(classifier, defence, z, first, generator, batch=batch)
+    if n < FIRST:
+        raise ValueError(f"the first look takes {FIRST} samples of n = {n}: ask for more")
+    draws, z = draws or Draws(fresh_generator(z.device)), as_float32(z)
+    counts = votes(classifier, defence, z, FIRST, draws)
     while not settled(counts.tolist(), int(counts.argmax()), alpha):
         drawn = int(counts.sum())
         if drawn == n:
             return Prediction(ABSTAIN, tuple(counts.tolist()), alpha)
-        counts += votes(classifier, defence, z, min(drawn, n - drawn), generator, batch=batch)
+        counts += votes(classifier, defence, z, min(drawn, n - drawn), draws)
     return Prediction(int(counts.argmax()), tuple(counts.tolist()), alpha)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.classifier.sequential import run_tests
+from warpcert.classifier.sequential import Rules, run_tests
 from warpcert.classifier.voting import Logits, add_noise, leads, logits_of
 from warpcert.statistics import radius
 
@@ -64,10 +64,8 @@ class GaussianInner(Inner):
             views,
             label,
             np.array([1.0 if p0 is None else p0 for p0 in needed]),
-            sigma=self.sigma_noise,
-            alpha=self.alpha,
-            cap=self.cap,
-            generator=generator,
+            Rules(self.sigma_noise, self.alpha, self.cap),
+            generator,
         )
         return torch.from_numpy(tests.accepted), tests.passes
 

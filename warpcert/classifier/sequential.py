@@ -15,7 +15,9 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.classifier.voting import Logits, add_noise, batch_size, logits_of
 
-__all__ = ["Tests", "run_tests"]
+__all__ = ["Rules", "Tests", "run_tests"]
+
+FIRST = 16  # samples in the first round
 
 
 @final
@@ -32,40 +34,46 @@ class Tests:
         return int(self.n.sum())
 
 
+@final
+@dataclass(frozen=True)
+class Rules:
+    """Noise of deviation `sigma`, level `alpha` for each image, at most `cap` samples of each."""
+
+    sigma: float
+    alpha: float
+    cap: int
+    stop_at_rejection: bool = False
+
+
 @torch.no_grad()
 def run_tests(
     classifier: Logits,
     images: Tensor,
     label: int,
     p0: NDArray[np.float64],
-    *,
-    sigma: float,
-    alpha: float,
-    cap: int,
+    rules: Rules,
     generator: torch.Generator,
-    first: int = 16,
-    stop_at_rejection: bool = False,
 ) -> Tests:
-    """Tests every image of the batch [B,C,...] at level alpha, in rounds of growing size.
+    """Tests every image of the batch [B,C,...], in rounds of growing size.
 
     A test may look after every round (stats.accepts is anytime-valid). It ends without acceptance when none is possible
     within `cap` samples, or when four standard deviations speak against it: giving up is always sound. With
     `stop_at_rejection` such an end also stops the images behind it, whose acceptance is then of no use.
     """
-    count = len(images)
+    count, alpha, cap = len(images), rules.alpha, rules.cap
     k, n = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     accepted = np.zeros(count, dtype=np.bool_)
     open_ = np.flatnonzero(p0 < 1 - 1e-9)
-    if stop_at_rejection and len(open_) < count:
+    if rules.stop_at_rejection and len(open_) < count:
         open_ = open_[open_ < np.flatnonzero(p0 >= 1 - 1e-9)[0]]
-    step = first
+    step = FIRST
     while len(open_) and n[open_[0]] < cap:
         step = min(step, cap - int(n[open_[0]]))
         size = max(1, batch_size(images[0], None) * 4 // step)
         for start in range(0, len(open_), size):
             rows = open_[start : start + size]
             chosen = images[torch.from_numpy(rows).to(images.device)]
-            noisy = add_noise(chosen.repeat_interleave(step, 0), sigma, generator)
+            noisy = add_noise(chosen.repeat_interleave(step, 0), rules.sigma, generator)
             hit = logits_of(classifier, noisy).argmax(1) == label
             k[rows] += hit.reshape(-1, step).sum(1).cpu().numpy()
             n[rows] += step
@@ -74,7 +82,7 @@ def run_tests(
         open_ = open_[~won]
         unlikely = k[open_] / n[open_] < p0[open_] - 4 * np.sqrt(p0[open_] * (1 - p0[open_]) / n[open_])
         lost = unlikely | stats.futile(k[open_], n[open_] - k[open_], p0[open_], alpha, cap) | (n[open_] >= cap)
-        if stop_at_rejection and lost.any():
+        if rules.stop_at_rejection and lost.any():
             open_, lost = open_[: int(lost.argmax())], lost[: int(lost.argmax())]
         open_ = open_[~lost]
         step *= 2

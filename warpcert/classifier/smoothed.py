@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Unpack, final
 
 import torch
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.classifier.base import About, Classifier, lipschitz_of, prepared
+from warpcert.classifier.base import Classifier, Rest, lipschitz_of, prepared
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.early import predict_early
 from warpcert.classifier.inner import GaussianInner, Inner, MarginInner
 from warpcert.classifier.nested import predict_nested
 from warpcert.classifier.plain import deterministic
-from warpcert.classifier.voting import Logits, Prediction, as_float32, fresh_generator, predict, votes
+from warpcert.classifier.voting import Draws, Logits, Prediction, as_float32, fresh_generator, predict, votes
 from warpcert.transforms import Preprocess, Transform, kernels
 
 __all__ = ["Smoothed"]
@@ -32,6 +32,7 @@ class Smoothed(Classifier):
     interpolation  how the classifier itself turns pictures
     nested         two levels: for every β the answer of P T_β z is itself a vote over δ (the paper's construction), or
                    without noise that of a network with a Lipschitz constant
+    precision, slack, about   as for every classifier
 
     Draws are fresh and secret: an attacker who can predict them can fit a picture to them.
     """
@@ -48,16 +49,14 @@ class Smoothed(Classifier):
         interpolation: str = "bicubic",
         nested: bool = False,
         lipschitz: float | None = None,
-        precision: str = "float32",
-        slack: float | None = None,
-        about: About | None = None,
+        **rest: Unpack[Rest],
     ) -> None:
-        super().__init__(network, precision=precision, slack=slack, about=about)
+        super().__init__(network, **rest)
         if len(over or {}) > 1:
             raise ValueError(f"parameters of one transformation can be smoothed over; got {', '.join(over or {})}")
         kernels.kernel(interpolation)
         self.preprocess, self.noise, self.interpolation = preprocess, float(noise), interpolation
-        self.lipschitz, self.nested = lipschitz_of(network, lipschitz, precision), nested
+        self.lipschitz, self.nested = lipschitz_of(network, lipschitz, self.precision), nested
         self.over = {name: _sigmas(name, sigma) for name, sigma in (over or {}).items()}
         if not math.isfinite(self.noise) or self.noise < 0 or not (self.noise or self.over):
             raise ValueError(f"smoothing needs noise ≥ 0 and, without noise, parameters to smooth over; got {noise}")
@@ -122,18 +121,18 @@ class Smoothed(Classifier):
     ) -> Prediction:
         """g(x) or ABSTAIN, with the counts; wrong with probability ≤ alpha. `early` stops as soon as it is settled."""
         f, defence = self.logits, self.own_defence
+        draws = Draws(generator or fresh_generator(x.device), batch=batch)
         if (inner := self.inner) is not None:
-            draw = generator or fresh_generator(x.device)
-            return predict_nested(inner, defence, x, n=n, alpha=alpha, generator=draw, batch=batch)
+            return predict_nested(inner, defence, x, n=n, alpha=alpha, draws=draws)
         ask = predict_early if early else predict
-        return ask(f, defence, x, n=n, alpha=alpha, generator=generator, batch=batch)
+        return ask(f, defence, x, n=n, alpha=alpha, draws=draws)
 
     def forward(self, batch: Tensor) -> Tensor:
         """The share of the votes that each class gets [B,K], of fresh draws: their argmax is g, if it is not close."""
         if (inner := self.inner) is not None:
             return torch.stack([_inner_shares(inner, self.own_defence, x) for x in as_float32(batch)])
-        draw, defence = fresh_generator(batch.device), self.own_defence
-        counts = [votes(self.logits, defence, x, VOTES, draw) for x in as_float32(batch)]
+        draws, defence = Draws(fresh_generator(batch.device)), self.own_defence
+        counts = [votes(self.logits, defence, x, VOTES, draws) for x in as_float32(batch)]
         return torch.stack(counts).to(batch.device) / VOTES
 
     def predict(self, x: Tensor) -> int | list[int]:

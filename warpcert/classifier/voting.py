@@ -17,6 +17,7 @@ from warpcert.transforms import Transform
 
 __all__ = [
     "ABSTAIN",
+    "Draws",
     "Logits",
     "Prediction",
     "as_float32",
@@ -42,6 +43,16 @@ class Prediction:
     label: int
     counts: tuple[int, ...]
     alpha: float
+
+
+@final
+@dataclass(frozen=True)
+class Draws:
+    """Where randomness comes from: β is drawn around `center` (0 unless told), `batch` samples per forward pass."""
+
+    generator: torch.Generator
+    center: tuple[float, ...] | None = None
+    batch: int | None = None
 
 
 def validate_image(x: Tensor, transform: Transform) -> None:
@@ -117,18 +128,11 @@ def leads(logits: Tensor, label: int, slack: float) -> Tensor:
     return z[:, label] - others.amax(1) - slack * z.abs().amax(1).clamp_min(1)
 
 
-def views(
-    defence: Defence,
-    x: Tensor,
-    n: int,
-    generator: torch.Generator,
-    center: tuple[float, ...] | None = None,
-    batch: int | None = None,
-) -> Iterator[Tensor]:
+def views(defence: Defence, x: Tensor, n: int, draws: Draws) -> Iterator[Tensor]:
     """P T_β x for n draws β ~ N(center, σ_γ²), without pixel noise, in chunks [b,C,...]: never n images at once."""
-    size = batch_size(x, batch)
+    size = batch_size(x, draws.batch)
     for start in range(0, n, size):
-        yield defence.view(x, defence.draw_beta(min(size, n - start), generator, center))
+        yield defence.view(x, defence.draw_beta(min(size, n - start), draws.generator, draws.center))
 
 
 def add_noise(images: Tensor, sigma: float, generator: torch.Generator) -> Tensor:
@@ -140,21 +144,13 @@ def add_noise(images: Tensor, sigma: float, generator: torch.Generator) -> Tenso
 
 
 @torch.no_grad()
-def votes(
-    classifier: Logits,
-    defence: Defence,
-    x: Tensor,
-    n: int,
-    generator: torch.Generator,
-    center: tuple[float, ...] | None = None,
-    batch: int | None = None,
-) -> Tensor:
+def votes(classifier: Logits, defence: Defence, x: Tensor, n: int, draws: Draws) -> Tensor:
     """How often each class was answered in n samples with β ~ N(center, σ_γ²): int64 [K] on the CPU."""
     if n < 1:
         raise ValueError(f"the number of samples must be at least 1; got {n}")
     total: Tensor | None = None
-    for chunk in views(defence, x, n, generator, center, batch):
-        logits = logits_of(classifier, add_noise(chunk, defence.sigma_noise, generator))
+    for chunk in views(defence, x, n, draws):
+        logits = logits_of(classifier, add_noise(chunk, defence.sigma_noise, draws.generator))
         counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1])
         total = counts if total is None else total + counts
     assert total is not None
@@ -168,18 +164,16 @@ def predict(
     *,
     n: int = 1000,
     alpha: float = 0.001,
-    generator: torch.Generator | None = None,
-    batch: int | None = None,
+    draws: Draws | None = None,
 ) -> Prediction:
     """g(z), or ABSTAIN when the two top classes are too close for the two-sided binomial test at level alpha.
 
-    The answer is wrong with probability ≤ alpha (Hung and Fithian 2019). The generator must be fresh or secret: who
-    knows the draws can fit z to them.
+    The answer is wrong with probability ≤ alpha (Hung and Fithian 2019). The draws must be fresh or secret: who knows
+    them can fit z to them.
     """
     stats.Ledger(alpha)  # refuses an α outside (0, 1)
     validate_image(z, defence.transform)
     validate_classifier(classifier)
-    generator = generator or fresh_generator(z.device)
-    counts = votes(classifier, defence, as_float32(z), n, generator, batch=batch)
+    counts = votes(classifier, defence, as_float32(z), n, draws or Draws(fresh_generator(z.device)))
     label = int(counts.argmax()) if stats.top_two_significant(counts.tolist(), alpha) else ABSTAIN
     return Prediction(label, tuple(counts.tolist()), alpha)
