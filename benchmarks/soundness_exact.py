@@ -33,7 +33,7 @@ from warpcert.exhaustive.enumeration import Plan, images, plan
 from warpcert.threat import Threat
 from warpcert.transforms import Box
 
-TRANSFORMS = ("rotation", "scaling", *NEW, *POINTWISE)
+TRANSFORMS = ("rotation", "scaling", "shear", *NEW, *POINTWISE)
 KINDS = (("float64", "float64"), ("float32", "float64"), ("float32", "float32"))  # of the picture and of T
 MAKES_FLOAT32 = 3.1e-8  # what rounding to float32 does to a value in [0, 1], and a little more
 

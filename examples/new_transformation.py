@@ -14,23 +14,23 @@ from warpcert.transforms.flow import Flow, Matrix
 
 
 @final
-class Shear(Flow):
-    """Moves each row sideways by γ pixels per pixel of height. Slopes add: T_β∘T_γ = T_{β+γ}."""
+class Slant(Flow):
+    """Moves each column down by γ pixels per pixel of width. Slopes add: T_β∘T_γ = T_{β+γ}."""
 
-    name: ClassVar[str] = "shear"
+    name: ClassVar[str] = "slant"
     unit: ClassVar[str] = "px/px"
     unit_name: ClassVar[str] = "pixels per pixel"
-    noun: ClassVar[str] = "shear"
+    noun: ClassVar[str] = "slant"
     composition: ClassVar[str] = "slopes add"
     natural_vignette: ClassVar[str] = "rectangle"
-    generator: ClassVar[Matrix] = ((0, 0), (-1, 0))  # the value at (y, x) comes from (y, x − γy)
+    generator: ClassVar[Matrix] = ((0, -1), (0, 0))  # the value at (y, x) comes from (y − γx, x)
 
 
 def main() -> wc.Certificate:
-    TRANSFORMS[Shear.name] = Shear()  # in the package this is an entry in transforms/__init__.py
+    TRANSFORMS[Slant.name] = Slant()  # in the package this is an entry in transforms/__init__.py
     net = wc.load("mnist-rotation-exact")
     x = data.load("mnist500").image(0)
-    certificate = net.certify(x, wc.Threat.of("shear", 0.1))
+    certificate = net.certify(x, wc.Threat.of("slant", 0.1))
     print(certificate)
     return certificate
 

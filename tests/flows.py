@@ -7,20 +7,7 @@ from typing import ClassVar, final
 from warpcert.transforms import Flow
 from warpcert.transforms.flow import Matrix
 
-__all__ = ["Ellipse", "Shear", "Skew", "Spiral"]
-
-
-@final
-class Shear(Flow):
-    """Moves each row sideways by γ pixels per pixel of height."""
-
-    name: ClassVar[str] = "shear"
-    unit: ClassVar[str] = "px/px"
-    unit_name: ClassVar[str] = "pixels per pixel"
-    noun: ClassVar[str] = "shear"
-    composition: ClassVar[str] = "slopes add"
-    natural_vignette: ClassVar[str] = "rectangle"
-    generator: ClassVar[Matrix] = ((0, 0), (-1, 0))
+__all__ = ["Ellipse", "Skew", "Spiral"]
 
 
 class Oblique(Flow):

@@ -9,7 +9,7 @@ from typing import Any, final
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.transforms import Box, Transform, kernels
+from warpcert.transforms import Box, Tone, Transform, kernels
 
 __all__ = ["Threat"]
 
@@ -65,6 +65,11 @@ class Threat:
         return cls.of("scaling", *_spread(percent), **arithmetic)
 
     @classmethod
+    def shear(cls, percent: Range, **arithmetic: Any) -> Threat:
+        """Every horizontal shear within ±percent, or within (from, to): 10 moves rows that are 10 pixels apart by 1."""
+        return cls.of("shear", *_spread(percent), **arithmetic)
+
+    @classmethod
     def brightness(cls, shift: Range, **arithmetic: Any) -> Threat:
         """Every brightness change within ±shift, in shares of the range from black to white."""
         return cls.of("brightness", *_spread(shift), **arithmetic)
@@ -85,6 +90,16 @@ class Threat:
         if self.tolerance is not None:
             return self.tolerance
         return 1e-12 if self.quantized else 1e-7
+
+    @property
+    def floats(self) -> tuple[str, ...]:
+        """The floating-point types in which `attacked` stays within the tolerance, so far as that is known: of tones,
+        rounded to 8 bits, from an 8-bit picture.
+        """
+        t = self.transform
+        if not self.quantized or not isinstance(t, Tone):
+            return ()
+        return t.follows(self.off_by, max(map(abs, (*self.box.lower, *self.box.upper))))
 
     def attacked(self, x: Tensor, gamma: Tensor) -> Tensor:
         """x' for parameters [B,d]: [C,...] or [B,C,...] → [B,C,...]."""

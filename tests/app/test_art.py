@@ -136,7 +136,7 @@ def test_settings_travel_as_art_wants_them() -> None:
     smoothed.set_params(threat=wc.Threat.rotation(4))
     assert smoothed.threat == smoothed.classifier.threat == wc.Threat.rotation(4)
     wrongs: tuple[dict[str, Any], ...] = (
-        {"over": {"shear": 3}},
+        {"over": {"squeeze": 3}},
         {"over": {"rotation": -1}},
         {"over": {"scaling": 3}},
         {"settings": {"luck": 7}},

@@ -52,4 +52,4 @@ def test_new_transformation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transforms, "TRANSFORMS", transforms.TRANSFORMS.copy())
     certificate = load("new_transformation").main()
     assert certificate.kind is wc.Kind.PROVED and certificate.label == 2
-    assert certificate.threat.transform.name == "shear" and certificate.unit == "pixels per pixel"
+    assert certificate.threat.transform.name == "slant" and certificate.unit == "pixels per pixel"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import curve_plain
 import pytest
 import torch
-from flows import Ellipse, Shear, Skew, Spiral
+from flows import Ellipse, Skew, Spiral
 from torch import Tensor
 
 from warpcert.classifier.defence import Defence
@@ -25,7 +25,7 @@ from warpcert.errors.curve.bound import Curve, inference_slack
 from warpcert.errors.curve.model import Model, absolute_norm, model, operator_norm
 from warpcert.learn import data
 from warpcert.threat import Threat
-from warpcert.transforms import Flow, Preprocess, Rotation, Scaling, grid, kernels
+from warpcert.transforms import Flow, Preprocess, Rotation, Scaling, Shear, grid, kernels
 from warpcert.transforms.kernels import kernel
 
 torch.set_num_threads(1)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from curve_plain import plain_bound
-from flows import Ellipse, Shear, Skew, Spiral
+from flows import Ellipse, Skew, Spiral
 from torch import Tensor
 
 import warpcert as wc
@@ -17,7 +17,7 @@ from warpcert.errors.base import interpolation_error
 from warpcert.errors.curve import path
 from warpcert.errors.curve.bound import Curve, inference_slack
 from warpcert.threat import Threat
-from warpcert.transforms import Box, Flow, Preprocess
+from warpcert.transforms import Box, Flow, Preprocess, Shear
 from warpcert.windows.cover import Windows, cover_windows
 
 torch.set_num_threads(1)
@@ -66,8 +66,8 @@ def attack(x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Tensor:
 def test_no_attack_beats_the_curve_bound(
     name: str, interpolation: str, attacker: str, quantized: bool, kind: str
 ) -> None:
-    defence = Defence.surface(name, 0.2, noise=0.1, interpolation=interpolation, preprocess=BLUR)
-    threat = Threat.of(name, 0.15, interpolation=attacker, quantized=quantized)
+    defence = Defence(NEW[name], (0.2,), 0.1, interpolation=interpolation, preprocess=BLUR)
+    threat = Threat(NEW[name], Box((-0.15,), (0.15,)), attacker, quantized)
     x, beta = picture(kind), defence.draw_beta(4, torch.Generator().manual_seed(3))
     result = Curve(1.05, 20)(x, defence, threat, beta)
     found = torch.maximum(attack(x, defence, threat, beta), attack(x.float(), defence, threat, beta))
@@ -82,7 +82,7 @@ def test_no_attack_beats_the_curve_bound(
 @pytest.mark.parametrize("name", NEW)
 @pytest.mark.parametrize("kernel", ["bilinear", "bicubic", "mitchell"])
 def test_float32_stays_within_the_slack(name: str, kernel: str) -> None:
-    defence = Defence.surface(name, 0.2, noise=0.1, interpolation=kernel, preprocess=BLUR)
+    defence = Defence(NEW[name], (0.2,), 0.1, interpolation=kernel, preprocess=BLUR)
     x, theta = picture("noise", 21, 24).round(), (torch.rand(200, 1, dtype=torch.float64) * 2 - 1) * 1.5
     error = (defence.view(x, theta) - defence.view(x.float(), theta.float())).flatten(1).norm(dim=1).max()
     assert float(error) <= inference_slack(defence, 21, 24, 1, 1.5)
@@ -107,7 +107,7 @@ def out_of_ball(x: Tensor, threat: Threat, p: Preprocess, windows: Windows) -> f
 @pytest.mark.parametrize("name", NEW)
 def test_no_attack_leaves_its_window(name: str, p: Preprocess, quantized: bool) -> None:
     for kind in ("noise", "checkerboard"):
-        x, threat = picture(kind).float(), Threat.of(name, 0.2, quantized=quantized)
+        x, threat = picture(kind).float(), Threat(NEW[name], Box((-0.2,), (0.2,)), quantized=quantized)
         windows = cover_windows(x, threat, p, target=0.4)
         assert float(windows.lower[0]) == -0.2 and float(windows.upper[-1]) == 0.2
         assert torch.equal(windows.upper[:-1], windows.lower[1:])
@@ -144,16 +144,16 @@ class Bright(torch.nn.Module):
         return torch.stack((lead, -lead), 1)
 
 
-def test_votes_and_covers_certify_a_shear() -> None:
+def test_votes_and_covers_certify_a_spiral() -> None:
     """End to end, in the threat's own unit; attacked pictures keep the label."""
     x = torch.cat((torch.full((1, 6, 12), 0.9), torch.full((1, 6, 12), 0.1)), 1)
-    threat = Threat.of("shear", 0.1)
-    smooth = wc.Smoothed(Bright().eval(), noise=0.3, over={"shear": 0.3}, preprocess=BLUR)
+    threat = Threat.of("spiral", 0.1)
+    smooth = wc.Smoothed(Bright().eval(), noise=0.3, over={"spiral": 0.3}, preprocess=BLUR)
     voted = smooth.certify(x, threat, method="dist-x", n=2000, betas=60, seed=1)
     covered = wc.Smoothed(Bright().eval(), noise=0.3).certify(x, threat, method="cover", n=2000, seed=1)
     for certificate in (voted, covered):
         assert certificate.label == 0 and certificate.kind is wc.Kind.WITH_CONFIDENCE
-        assert certificate.reach == threat.box and "shear" in str(certificate)
+        assert certificate.reach == threat.box and "every change within" in str(certificate)
     given = threat.attacked(x, Box((-0.1,), (0.1,)).grid(9).float())
     assert bool((Bright()(given).argmax(1) == 0).all())
 
@@ -163,7 +163,7 @@ def test_every_picture_of_a_new_flow_is_enumerated(name: str) -> None:
     """`exact` behind levels: proved on all of Γ, and dense attacks inside and at the ends keep the label."""
     x = (picture("smooth", 8, 9) * 255).round().div(255).float()
     x[:, :4] = 1 - 0.2 * x[:, :4]
-    threat = Threat.of(name, 0.08)
+    threat = Threat(NEW[name], Box((-0.08,), (0.08,)))
     net = wc.Levels(Bright().eval(), step=16)
     certificate = net.certify(x, threat, method="exact")
     assert certificate.kind is wc.Kind.PROVED and certificate.label == 0 and certificate.reach == threat.box

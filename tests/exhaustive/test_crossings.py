@@ -19,7 +19,7 @@ from warpcert.exhaustive.paths import Moved
 from warpcert.exhaustive.verify import Terms, verify
 from warpcert.learn.data import load
 from warpcert.threat import Threat
-from warpcert.transforms import Box, Flow, Rotation, Scaling
+from warpcert.transforms import Box, Flow, Rotation, Scaling, Shear
 from warpcert.transforms.flow import Matrix
 
 THREATS = {
@@ -38,13 +38,6 @@ class Own:
     unit_name: ClassVar[str] = ""
     composition: ClassVar[str] = "parameters add"
     natural_vignette: ClassVar[str] = "circle"
-    reaches: ClassVar[tuple[float, float]] = (-0.7, 0.6)
-
-
-@final
-class Shear(Own, Flow):
-    name = noun = "shear"
-    generator: ClassVar[Matrix] = ((0, 0), (-1, 0))
 
 
 @final
@@ -53,7 +46,6 @@ class Spiral(Own, Flow):
 
     name = noun = "spiral"
     generator: ClassVar[Matrix] = ((1, 4), (-1, 1))
-    reaches: ClassVar[tuple[float, float]] = (-0.4, 0.5)
 
 
 @final
@@ -72,13 +64,13 @@ class Skew(Own, Flow):
     generator: ClassVar[Matrix] = ((0.3, -0.7), (0.2, 0.6))
 
 
-OWN = {t.name: t for t in (Shear(), Spiral(), Hyperbola(), Skew())}
+OWN: dict[str, Flow] = {t.name: t for t in (Shear(), Spiral(), Hyperbola(), Skew())}
 FLOWS: list[Flow] = [Rotation(), Scaling(), *OWN.values()]
 
 
 def threat_of(key: str) -> Threat:
     if key in OWN:
-        low, high = OWN[key].reaches
+        low, high = (-0.4, 0.5) if key == "spiral" else (-0.7, 0.6)
         return Threat(OWN[key], Box((low,), (high,)))
     return Threat.of(THREATS[key][0], *THREATS[key][1:])
 
@@ -364,6 +356,7 @@ def synthetic(lower: list[float], upper: list[float], equation: list[int], after
         low=level.clamp(max=10),
         high=level.clamp(min=10),
         equation=torch.tensor(equation)[:, None] * torch.tensor([2, -1, 0, 0, 0, 0]) + torch.tensor([0, 0, 1, 0, 0, 0]),
+        switch=torch.zeros(n, 0, dtype=torch.float64),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_crossings import OWN, Shear
+from test_crossings import OWN
 from torch import Tensor
 
 from warpcert import certificates, methods
@@ -22,7 +22,7 @@ from warpcert.exhaustive.judge import Judge
 from warpcert.exhaustive.verify import Terms, Verdict, verify
 from warpcert.runs.summary import Row, accuracy_curve, summarise
 from warpcert.threat import Threat
-from warpcert.transforms import TRANSFORMS, Box
+from warpcert.transforms import Box
 
 THREATS = {
     "rotation": ("rotation", -50, 35),
@@ -103,7 +103,7 @@ def test_the_range_is_sound_and_cannot_be_wider(key: str, seed: int, monkeypatch
     f = Affine(x, seed)
     verdict = verify(f, x, threat, terms=Terms(batch=100))
     check(verdict, f, x, threat)
-    assert (verdict.scope == "exact") == (key == "brightness") and verdict.smallest_margin > 1e-4
+    assert (verdict.scope == "program") == (key == "brightness") and verdict.smallest_margin > 1e-4
     assert verdict.images <= verdict.evaluated and verdict.label == 0
     monkeypatch.setattr(Judge, "probe", unprobed)
     again = verify(f, x, threat, terms=Terms(batch=100))
@@ -350,7 +350,6 @@ def missed(f: Constant, x: Tensor, threat: Threat, held: float, count: int = 20_
 def test_a_time_limit_keeps_what_is_proved(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, threat = noise(2), threat_of(key)
     held, probe = list[float](), Judge.probe
-    monkeypatch.setitem(TRANSFORMS, "shear", Shear())
     monkeypatch.setattr(Judge, "probe", lambda judge, count: (probe(judge, count), f.seen.clear())[0])
     for seconds in (8, 20, 40):
         clock = itertools.count()
@@ -407,10 +406,10 @@ def test_float64_pictures_are_not_certified_as_others() -> None:
 
 
 def test_a_flow_of_ones_own_is_certified_at_once() -> None:
-    x, threat = noise(6, (1, 8, 8)).float() / 255, Threat(Shear(), Box((-0.05,), (0.1,)))
+    x, threat = noise(6, (1, 8, 8)).float() / 255, Threat(OWN["hyperbola"], Box((-0.05,), (0.1,)))
     for classifier in (Plain(Affine(noise(6, (1, 8, 8)), 6)), Levels(Affine(noise(6, (1, 8, 8)), 6), 8)):
         c = methods.certify(classifier, x, threat, method="exact")
-        assert isinstance(c, Exhausted) and c.found is not None and "under every shear within" in str(c)
+        assert isinstance(c, Exhausted) and c.found is not None and "under every hyperbola within" in str(c)
         box = threat.box.scaled(c.found.held)
         handed = threat.attacked(x.double(), box.grid(20_000)).float()
         assert bool((classifier(handed).argmax(1) == c.label).all())

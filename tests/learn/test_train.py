@@ -268,7 +268,7 @@ def test_recipe_reading(tmp_path: Path) -> None:
         ("lr", "key=value"),
         ("optimizer=lion", "sgd or adamw"),
         ("consistency=1", "draws"),
-        ("transform=shear", "shear"),
+        ("transform=squeeze", "squeeze"),
         ("attacked=1.5", "attacked must lie in"),
         ("sigma=[1, 2]", "sigma_param needs 1"),
         ("levels=12", "power of two"),

@@ -229,7 +229,7 @@ def test_bad_boxes_are_refused() -> None:
     with pytest.raises(ValueError, match="translation"):
         Translation().box(1, 2, 3)
     with pytest.raises(ValueError, match="not known"):
-        transforms.get("shear")
+        transforms.get("squeeze")
     with pytest.raises(ValueError, match="not known"):
         kernels.kernel("lanczos")
     assert Scaling().box(-30, 30).lower[0] == pytest.approx(math.log(0.7))

@@ -10,6 +10,7 @@ from warpcert.transforms.flow import Flow
 from warpcert.transforms.preprocess import Preprocess
 from warpcert.transforms.rotation import Rotation
 from warpcert.transforms.scaling import Scaling
+from warpcert.transforms.shear import Shear
 from warpcert.transforms.shift import Shift
 from warpcert.transforms.tone import Tone
 from warpcert.transforms.translation import Translation
@@ -25,6 +26,7 @@ __all__ = [
     "Preprocess",
     "Rotation",
     "Scaling",
+    "Shear",
     "Shift",
     "SpatialTransform",
     "Tone",
@@ -35,7 +37,7 @@ __all__ = [
 ]
 
 TRANSFORMS: dict[str, Transform] = {
-    t.name: t for t in (Rotation(), Translation(), Scaling(), Brightness(), Contrast(), Volume())
+    t.name: t for t in (Rotation(), Translation(), Scaling(), Shear(), Brightness(), Contrast(), Volume())
 }
 
 
