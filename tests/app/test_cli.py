@@ -339,3 +339,35 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
             build_parser().parse_args([command, "--help"])
         assert stop.value.code == 0
         assert len(capsys.readouterr().out) > 100
+
+
+def test_a_dry_run_prints_the_estimate_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["certify", "--count", "3", "--gamma", "2", "--out", str(tmp_path / "run")]
+    assert main([*few, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert [line.split(":")[0] for line in out.splitlines()] == [
+        "picture 0", "picture 1", "picture 2", "exact, 3 pictures, one after the other",
+    ]  # fmt: skip
+    assert out.count("passes") == 4 and not (tmp_path / "run").exists()
+    assert main([*few, "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["count"] == 3 and len(told["some"]) == 3 and told["passes"] > 3 and told["seconds"] > 0
+    Image.fromarray(data.load("mnist500").images[0, 0].numpy()).save(tmp_path / "digit.png")
+    assert main(["certify", str(tmp_path / "digit.png"), "--gamma", "2", "--dry-run"]) == 0
+    assert "digit.png: about " in capsys.readouterr().out
+    assert main(["certify", "--method", "cover", "--count", "1", "--dry-run"]) == 2
+    assert "cover" in capsys.readouterr().err
+
+
+def test_a_long_run_says_so_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = ["certify", "--count", "2", "--gamma", "1", "--out", str(tmp_path)]
+    monkeypatch.setattr("warpcert.app.cli.estimates.LONG", 1e-6)
+    assert main(few) == 0
+    assert "2 pictures will take about " in capsys.readouterr().err
+    assert main(few) == 0  # nothing is left
+    assert "will take" not in capsys.readouterr().err
+    monkeypatch.setattr("warpcert.app.cli.estimates.LONG", 1e6)
+    assert main([*few, "--count", "3"]) == 0
+    assert "will take" not in capsys.readouterr().err

@@ -66,7 +66,7 @@ class Boxes(SupBound):
         done, converged, fresh = 0, True, True
         opened = search.parts(self.first)
         while opened:
-            following = []
+            following: list[tuple[int, Tensor, Tensor, Tensor]] = []
             for i, (b, low, high, known) in enumerate(opened):
                 if self.progress is not None:
                     left = len(opened) - i + len(following)

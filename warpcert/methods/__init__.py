@@ -9,7 +9,8 @@ from warpcert.methods.dist_x import DistX
 from warpcert.methods.exact import Exact
 from warpcert.methods.heuristic import Base
 from warpcert.methods.indiv import Indiv
-from warpcert.methods.registry import METHODS, certify, certify_with, chosen, get, suitable, threat_for
+from warpcert.methods.outlook.forecast import Forecast
+from warpcert.methods.registry import METHODS, certify, certify_with, chosen, foresee, get, suitable, threat_for
 
 __all__ = [
     "METHODS",
@@ -18,12 +19,14 @@ __all__ = [
     "DistD",
     "DistX",
     "Exact",
+    "Forecast",
     "Indiv",
     "Method",
     "Online",
     "certify",
     "certify_with",
     "chosen",
+    "foresee",
     "get",
     "suitable",
     "threat_for",

@@ -17,6 +17,7 @@ from warpcert import statistics as stats
 from warpcert.certificates import Certificate, Subject
 from warpcert.classifier import Classifier
 from warpcert.classifier.voting import as_float32, validate_classifier, validate_image
+from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
 
 __all__ = [
@@ -57,6 +58,10 @@ class Method(ABC):
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
         """The certificate about x, once `fitting` has let it in."""
+
+    @abstractmethod
+    def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
+        """What that will cost, from a probe of a few seconds; it may draw, but nothing that a certificate uses."""
 
     def to_dict(self) -> dict[str, Any]:
         """Its settings as JSON types: what a run folder keeps."""

@@ -9,11 +9,14 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate, Margins
 from warpcert.classifier import Classifier
+from warpcert.classifier.voting import logits_of
 from warpcert.methods.base import Progress, Sampling, deadline, positive_limit, refuse_tf32, tells_tolerance
 from warpcert.methods.covering import Covering
 from warpcert.methods.margins import MarginCover
+from warpcert.methods.outlook import windows as outlook
+from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
-from warpcert.windows.cover import cover_windows
+from warpcert.windows.cover import Windows, cover_windows
 
 __all__ = ["Cover"]
 
@@ -68,11 +71,28 @@ class Cover(Sampling):
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
-        rounded, most, until = self.centres == "rounded", self.max_windows, deadline(self.time_limit)
+        until = deadline(self.time_limit)
         if not classifier.noise and classifier.lipschitz is not None:
             refuse_tf32(x, classifier.slack)
-            margins = Margins(classifier.lipschitz, classifier.slack)
-            return MarginCover(classifier, x, threat, margins, rounded).certify(most, self.time_limit, progress)
-        target = self.target * classifier.noise
-        windows = cover_windows(x, threat, classifier.preprocess, target=target, rounded=rounded, max_windows=most)
+            made = self._by_margins(classifier, x, threat, classifier.lipschitz)
+            return made.certify(self.max_windows, self.time_limit, progress)
+        windows = self._windows(classifier, x, threat)
         return Covering(self, classifier, x, threat, until).certify(windows, progress)
+
+    def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
+        if not classifier.noise and classifier.lipschitz is not None:
+            made = self._by_margins(classifier, x, threat, classifier.lipschitz)
+            first = made.first_windows(logits_of(classifier, x[None]), self.max_windows)
+            return outlook.by_margins(classifier, x, made.margins, first).within(self.time_limit)
+        windows = self._windows(classifier, x, threat)
+        found = outlook.by_votes(classifier, x, threat, windows, (self.n, self.n0), self.alpha)
+        return found.within(self.time_limit)
+
+    def _by_margins(self, classifier: Classifier, x: Tensor, threat: Threat, lipschitz: float) -> MarginCover:
+        return MarginCover(classifier, x, threat, Margins(lipschitz, classifier.slack), self.centres == "rounded")
+
+    def _windows(self, classifier: Classifier, x: Tensor, threat: Threat) -> Windows:
+        target, rounded = self.target * classifier.noise, self.centres == "rounded"
+        return cover_windows(
+            x, threat, classifier.preprocess, target=target, rounded=rounded, max_windows=self.max_windows
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import torch
@@ -15,13 +15,16 @@ from warpcert.certificates import Covered, ErrorBound, Kind, Window, abstained
 from warpcert.classifier import Classifier
 from warpcert.classifier.sequential import Rules, run_tests
 from warpcert.classifier.voting import Draws, votes
-from warpcert.methods.base import Progress, Sampling, subject
+from warpcert.methods.base import Progress, subject
 from warpcert.methods.outlook.remedies import against_error, against_votes, with_time
 from warpcert.statistics import radius
 from warpcert.threat import Threat
 from warpcert.transforms import Box
 from warpcert.version import __version__
 from warpcert.windows.cover import Windows
+
+if TYPE_CHECKING:
+    from warpcert.methods.cover import Cover
 
 __all__ = ["Covering"]
 
@@ -34,7 +37,7 @@ class Covering:
     """One certificate by windows without parameter noise."""
 
     def __init__(
-        self, method: Sampling, classifier: Classifier, x: Tensor, threat: Threat, until: float = math.inf
+        self, method: Cover, classifier: Classifier, x: Tensor, threat: Threat, until: float = math.inf
     ) -> None:
         self.start, self.until = time.perf_counter(), until
         self.classifier, self.x, self.threat, self.sampling = classifier, x, threat, method

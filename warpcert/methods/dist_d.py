@@ -11,6 +11,8 @@ from warpcert.certificates import Certificate
 from warpcert.classifier import Classifier
 from warpcert.errors.calibration import Calibration
 from warpcert.methods.base import Progress, Sampling, needs_noise, smooths_over
+from warpcert.methods.outlook import votes
+from warpcert.methods.outlook.forecast import Forecast
 from warpcert.methods.run import Votes
 from warpcert.threat import Threat
 
@@ -39,6 +41,9 @@ class DistD(Sampling):
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
         return _certified(self, "joint", classifier, x, threat, progress)
+
+    def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
+        return _foreseen(self, classifier, x, threat)
 
     def to_dict(self) -> dict[str, Any]:
         return _with_digest(self, self.calibration)
@@ -76,6 +81,9 @@ class Online(Sampling):
     ) -> Certificate:
         return _certified(self, "attacked", classifier, x, threat, progress)
 
+    def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
+        return _foreseen(self, classifier, x, threat)
+
     def to_dict(self) -> dict[str, Any]:
         return _with_digest(self, self.calibration)
 
@@ -102,6 +110,12 @@ def _certified(
     calibration.check_image(x)
     run = Votes(method, form, classifier, x, threat, calibration.defence, progress)
     return run.certify(calibration.error(), method.alpha, share=calibration.share())
+
+
+def _foreseen(method: DistD | Online, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
+    assert method.calibration is not None
+    defence, ratio = method.calibration.defence, method.calibration.E / classifier.noise if classifier.noise else 0.0
+    return votes.foreseen(classifier, x, threat, defence, (method.n, method.n0, method.batch), ratio)
 
 
 def _with_digest(method: Sampling, calibration: Calibration | None) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from warpcert.classifier import Classifier
 from warpcert.errors.base import Rule, SupBound, bound_error
 from warpcert.errors.proved import named
 from warpcert.methods.base import Progress, Sampling, needs_noise, smooths_over
+from warpcert.methods.outlook import errors, votes
+from warpcert.methods.outlook.forecast import Forecast
 from warpcert.methods.run import Votes
 from warpcert.threat import Threat
 
@@ -62,6 +64,17 @@ class DistX(Sampling):
         rule = Rule(betas, alpha, rank, 1.02 if self.guessed else None)
         error = bound_error(sup.watched(progress), x, defence, threat, rule, run.generator)
         return run.certify(error, self.alpha / 2)
+
+    def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
+        defence = replace(classifier.defence(threat.transform), reference=self.reference)
+        sup = named(self.bound)
+        E, seconds = errors.foreseen(lambda beta: sup(x, defence, threat, beta).values, defence, x, self.betas)
+        if self.time_limit is not None:
+            seconds = min(seconds, self.time_limit * (2 if self.guessed else 1))
+        error = E / classifier.noise if classifier.noise else 0.0
+        voted = votes.foreseen(classifier, x, threat, defence, (self.n, self.n0, self.batch), error)
+        whole = replace(voted, seconds=voted.seconds + seconds)
+        return whole.advised("limit the time of the error analysis, draw fewer β's or take a smaller range")
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"bound": named(self.bound, self.time_limit).name}

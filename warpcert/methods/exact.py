@@ -11,9 +11,11 @@ from torch import Tensor
 from warpcert.certificates import Certificate, Enumeration, ErrorBound, Exhausted, Kind
 from warpcert.classifier import Classifier
 from warpcert.classifier.voting import ABSTAIN
+from warpcert.exhaustive.glance import glance
 from warpcert.exhaustive.paths import refusal
 from warpcert.exhaustive.verify import Terms, Verdict, verify
 from warpcert.methods.base import Method, Progress, positive_limit, refuse_tf32, subject
+from warpcert.methods.outlook.forecast import Forecast, network_pace
 from warpcert.methods.outlook.remedies import against_pictures
 from warpcert.threat import Threat
 from warpcert.version import __version__
@@ -55,7 +57,7 @@ class Exact(Method):
     ) -> Certificate:
         refuse_tf32(x, classifier.slack)
         start, slack, tolerance, step = time.perf_counter(), classifier.slack, threat.off_by, classifier.step
-        terms = Terms(slack, tolerance, step, self.batch, time_limit=self.time_limit)
+        terms = self._terms(classifier, threat)
         verdict = verify(classifier, x, threat, terms=terms, progress=progress)
         seen = x if step > 1 else threat.transform.quantize(x)
         scores = tuple(classifier(seen[None])[0].tolist())
@@ -81,6 +83,18 @@ class Exact(Method):
             seconds=time.perf_counter() - start,
             reason=self._why(verdict, classifier),
         )
+
+    def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
+        terms = self._terms(classifier, threat)
+        found, size = glance(x, threat, terms), terms.size(x)
+        seconds = found.seconds + found.images * network_pace(classifier, x, size)
+        advice = against_pictures(classifier)
+        crowded = f"too many crossings coincide: {advice}" if found.crowded else ""
+        memory = found.memory + 5 * size * x.numel()
+        return Forecast(found.images, seconds, memory, crowded).within(self.time_limit).advised(advice)
+
+    def _terms(self, classifier: Classifier, threat: Threat) -> Terms:
+        return Terms(classifier.slack, threat.off_by, classifier.step, self.batch, time_limit=self.time_limit)
 
     def _why(self, verdict: Verdict, classifier: Classifier) -> str:
         """What ended the walk before Γ did, with a remedy where there were too many pictures."""

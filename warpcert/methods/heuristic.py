@@ -10,6 +10,8 @@ from torch import Tensor
 from warpcert.certificates import NO_ERROR, Certificate
 from warpcert.classifier import Classifier
 from warpcert.methods.base import Progress, Sampling, smooths_over
+from warpcert.methods.outlook import votes
+from warpcert.methods.outlook.forecast import Forecast
 from warpcert.methods.run import Votes
 from warpcert.threat import Threat
 
@@ -34,3 +36,7 @@ class Base(Sampling):
     ) -> Certificate:
         run = Votes(self, "base", classifier, x, threat, classifier.defence(threat.transform), progress)
         return run.certify(NO_ERROR, self.alpha)
+
+    def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
+        defence = classifier.defence(threat.transform)
+        return votes.foreseen(classifier, x, threat, defence, (self.n, self.n0, self.batch))

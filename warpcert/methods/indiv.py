@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 from torch import Tensor
@@ -11,12 +11,17 @@ from warpcert.certificates import Certificate
 from warpcert.classifier import Classifier
 from warpcert.methods.base import Progress, Sampling, needs_noise, positive_limit, smooths_over
 from warpcert.methods.individual import Unseen
+from warpcert.methods.outlook import errors, votes
+from warpcert.methods.outlook.forecast import Forecast
+from warpcert.methods.survivors import possible_windows
 from warpcert.originals.named import named
 from warpcert.originals.protocol import InverseBound
 from warpcert.threat import Threat
 from warpcert.transforms import kernels
 
 __all__ = ["Indiv"]
+
+CELLS = 6  # of a window, whose errors are timed for an estimate
 
 
 @final
@@ -66,6 +71,24 @@ class Indiv(Sampling):
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
         return Unseen(self, classifier, x, threat, progress).certify()
+
+    def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
+        """x is the attacked picture. The errors of some cells stand for those of all."""
+        defence, inverse = classifier.defence(threat.transform), named(self.inverse, self.refinements)
+        found = inverse.survivors(x, threat)
+        groups = possible_windows(found, threat.box, self.windows)
+        if not groups:
+            return Forecast(self.n0, found.seconds, 0, "no original leads to this picture: take a larger range")
+        part, hull = groups[len(groups) // 2]
+        few = {name: getattr(part, name)[:CELLS] for name in ("low", "high", "lower", "upper")}
+        some = replace(part, **few)
+        center = tuple(-c for c in hull.center)
+        E, seconds = errors.foreseen(lambda b: inverse.errors(some, defence, b), defence, x, self.betas, center)
+        seconds *= len(found.low) / len(some.low)
+        ratio = E / classifier.noise if classifier.noise else 0.0
+        voted = votes.foreseen(classifier, x, threat, defence, (self.n, self.n0, self.batch), ratio)
+        whole = replace(voted, seconds=voted.seconds + found.seconds + seconds).within(self.time_limit)
+        return whole.advised("take the interval inverse, fewer β's or a smaller range")
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"inverse": named(self.inverse, self.refinements).name}

@@ -51,14 +51,8 @@ class MarginCover:
         that what is proved by then is proved.
         """
         until, late = deadline(time_limit), False
-        logits = self._logits(self.x[None])
-        label = int(logits.argmax())
-        lead = max(float(self._leads(logits, label)), 0.0)
-        target = max(SHARE * lead / self.margins.needed(1.0), 1e-3)
-        preprocess = self.classifier.preprocess
-        todo = cover_windows(
-            self.x, self.threat, preprocess, target=target, rounded=self.rounded, max_windows=max_windows
-        )
+        logits, preprocess = self._logits(self.x[None]), self.classifier.preprocess
+        label, todo = int(logits.argmax()), self.first_windows(logits, max_windows)
         done: list[Window] = []
         cells, seconds, count, frontier = 0, 0.0, 0, math.inf
         for round_ in range(ROUNDS + 1):
@@ -86,6 +80,19 @@ class MarginCover:
         error = ErrorBound(max(w.E for w in done), 0.0, Kind.PROVED, "cover", cells=cells, seconds=seconds)
         made = self._certificate(label, self._inside(done), error, tuple(logits[0].tolist()))
         return replace(made, reason=with_time(time_limit)) if late else made
+
+    def first_windows(self, logits: Tensor, max_windows: int) -> Windows:
+        """The few wide ones, by the lead of the label at γ = 0."""
+        lead = max(float(self._leads(logits, int(logits.argmax()))), 0.0)
+        target = max(SHARE * lead / self.margins.needed(1.0), 1e-3)
+        return cover_windows(
+            self.x,
+            self.threat,
+            self.classifier.preprocess,
+            target=target,
+            rounded=self.rounded,
+            max_windows=max_windows,
+        )
 
     def _too_late(self, passes: int, until: float) -> bool:
         """Whether so many more passes would end after the deadline, at the pace so far."""

@@ -18,9 +18,10 @@ from warpcert.methods.dist_x import DistX
 from warpcert.methods.exact import Exact
 from warpcert.methods.heuristic import Base
 from warpcert.methods.indiv import Indiv
+from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
 
-__all__ = ["METHODS", "certify", "certify_with", "chosen", "get", "suitable", "threat_for"]
+__all__ = ["METHODS", "certify", "certify_with", "chosen", "foresee", "get", "suitable", "threat_for"]
 
 METHODS: dict[str, type[Method]] = {m.name: m for m in (Exact, Cover, DistX, DistD, Online, Indiv, Base)}
 
@@ -73,3 +74,8 @@ def certify_with(
         method = replace(method, seed=seed)  # type: ignore[call-arg]
     x = fitting(method, classifier, x, threat)
     return replace(method.certify(classifier, x, threat, progress), picture=picture_digest(x))
+
+
+def foresee(method: Method, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
+    """What such a certificate will cost, from a probe of a few seconds."""
+    return method.foresee(classifier, fitting(method, classifier, x, threat), threat)

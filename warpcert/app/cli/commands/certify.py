@@ -35,6 +35,7 @@ def add(p: argparse.ArgumentParser) -> None:
     p.add_argument("--out", type=Path, default=Path("runs/certify"), help="run folder, resumed (default: %(default)s)")
     p.add_argument("--seed", type=natural, default=0, help="default: %(default)s")
     p.add_argument("--json", action="store_true", help="print the summary as JSON")
+    p.add_argument("--dry-run", action="store_true", help="print only what the run will cost, from a quick probe")
     p.add_argument("--fail-under", type=float, metavar="SHARE", help="exit with 1 below that certified accuracy")
     add_data(p)
     add_classifier(p)
@@ -52,7 +53,7 @@ def add(p: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    from warpcert.app.cli import summaries
+    from warpcert.app.cli import estimates, summaries
     from warpcert.app.cli.case import open_case
     from warpcert.runs import album
     from warpcert.runs.progress import Watch
@@ -66,6 +67,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--fail-under is a share from 0 to 1; got {args.fail_under:g}")
     case = open_case(args)
     job = _job(args, case)
+    if args.dry_run:
+        return estimates.tell(case, job.method, args.json)
+    estimates.warn(case, job.method, args.out, console)
     with Watch(console) as watch:
         _certify(args, case, job, watch)
     made = Run(args.out)
@@ -139,6 +143,7 @@ def _pictures(args: argparse.Namespace, console: Console) -> int:
     import torch
 
     from warpcert import methods
+    from warpcert.app.cli import estimates
     from warpcert.app.cli.case import classifier_of, method_of, threat_of
     from warpcert.learn.pictures import read_picture
     from warpcert.runs.job import device_of, seed_for
@@ -151,6 +156,9 @@ def _pictures(args: argparse.Namespace, console: Console) -> int:
     taken = getattr(getattr(classifier.network, "config", None), "shape", shape)
     for place, path in enumerate(args.pictures):
         x: torch.Tensor = read_picture(path, taken).to(device)
+        if args.dry_run:
+            print(f"{path}: {estimates.described(methods.foresee(method, classifier, x, threat))}")
+            continue
         with Watch(console) as watch:
             made = methods.certify_with(
                 method, classifier, x, threat, seed=seed_for(args.seed, place),

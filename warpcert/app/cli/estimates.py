@@ -1,0 +1,67 @@
+"""What a run will cost, said before it begins."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from warpcert import methods
+from warpcert.app.cli.case import Case
+from warpcert.methods import Forecast, Method
+from warpcert.methods.outlook.forecast import duration
+from warpcert.runs.store import CONFIG, read_records
+
+__all__ = ["described", "tell", "warn"]
+
+LONG = 60.0  # seconds in all, beyond which a run says so before it begins
+LOOKED_AT = 3  # pictures of a dry run, evenly spread
+
+
+def described(found: Forecast) -> str:
+    return f"{found}; {found.advice}" if found.advice else str(found)
+
+
+def tell(case: Case, method: Method, as_json: bool) -> int:
+    """The estimate alone: some pictures one by one, and the run in all. 0, as an exit code."""
+    count = len(case.indices)
+    places = sorted({round(i * (count - 1) / max(1, LOOKED_AT - 1)) for i in range(LOOKED_AT)})
+    found = {case.indices[place]: _foreseen(case, method, case.indices[place]) for place in places}
+    each = [f.seconds for f in found.values()]
+    whole, passes = count * sum(each) / len(each), count * sum(f.passes for f in found.values()) // len(each)
+    if as_json:
+        pictures = [{"index": i, **vars(f)} for i, f in found.items()]
+        print(json.dumps({"method": method.name, "count": count, "seconds": whole, "passes": passes, "some": pictures}))
+        return 0
+    for index, forecast in found.items():
+        print(f"picture {index}: {described(forecast)}")
+    pictures_in_all = f"{count} picture{'s' * (count > 1)}"
+    print(f"{method.name}, {pictures_in_all}, one after the other: {Forecast(passes, whole, 0)}")
+    return 0
+
+
+def warn(case: Case, method: Method, folder: Path, console: Console) -> None:
+    """One line, if what is left of a run will take more than a minute or is not going to be certified."""
+    done = {r["index"] for r in read_records(folder)} if (folder / CONFIG).is_file() else set()
+    left = [i for i in case.indices if i not in done]
+    if not left:
+        return
+    with suppress(ValueError):  # what cannot be done says so when it is tried
+        found = _foreseen(case, method, left[0])
+        whole = len(left) * found.seconds
+        if whole > LONG or found.advice:
+            pictures = f"{len(left)} picture{'s' * (len(left) > 1)}"
+            line = f"{pictures} will take about {duration(whole)}, judged by the first: {described(found)} each"
+            console.print(line, markup=False, soft_wrap=True)
+
+
+def _foreseen(case: Case, method: Method, index: int) -> Forecast:
+    """Of a picture, or of one that was attacked half-way, for methods that are shown those."""
+    x = case.image(index)
+    if method.attacked:
+        half = torch.tensor([case.threat.box.scaled(0.5).upper], dtype=torch.float64, device=x.device)
+        x = case.threat.attacked(x, half)[0].float()
+    return methods.foresee(method, case.classifier, x, case.threat)

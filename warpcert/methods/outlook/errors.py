@@ -1,0 +1,34 @@
+"""What an error analysis will cost, from a few β's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from warpcert.classifier.defence import Defence
+
+__all__ = ["foreseen"]
+
+FEW, MORE = 2, 8  # β's that are tried: what the picture costs is told from what every β costs
+QUICK = 1.0  # seconds for few, up to which more are tried
+
+
+def foreseen(
+    errors: Callable[[Tensor], Tensor], defence: Defence, x: Tensor, betas: int, center: tuple[float, ...] | None = None
+) -> tuple[float, float]:
+    """The largest of a few errors, and the seconds that so many β's will take."""
+    generator = torch.Generator(device=x.device).manual_seed(0)
+    timed: list[tuple[int, float]] = []
+    largest = 0.0
+    for count in (FEW, MORE):
+        start = time.perf_counter()
+        largest = max(largest, float(errors(defence.draw_beta(count, generator, center)).max()))
+        timed.append((count, time.perf_counter() - start))
+        if timed[-1][1] > QUICK:
+            break
+    (count, took), (first, least) = timed[-1], timed[0]
+    each = max(0.0, took - least) / (count - first) if count > first else took / count
+    return largest, took + each * max(0, betas - count)
