@@ -196,4 +196,6 @@ def test_dataset_checks() -> None:
     with pytest.raises(ValueError, match="labels must be int64"):
         Dataset("d", images, torch.zeros(3, dtype=torch.int64), ("a",))
     with pytest.raises(ValueError, match="images must be uint8"):
-        Dataset("d", images.float(), torch.zeros(2, dtype=torch.int64), ("a",))
+        Dataset("d", images.double(), torch.zeros(2, dtype=torch.int64), ("a",))
+    floats = Dataset("d", images.float() + 0.5, torch.zeros(2, dtype=torch.int64), ("a",))
+    assert floats.levels == 1 and float(floats.image(1).max()) == 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,11 @@ def test_a_row_speaks_of_the_model_as_it_is(row: dict[str, Any]) -> None:
     facts = json.loads(json.dumps(net.facts))
     assert config["classifier"] == {"name": net.name, "fingerprint": net.fingerprint, "facts": facts}
     assert config["model"] == row["model"] == net.name
-    assert net.threat is not None and config["threat"] == net.threat.to_dict()
-    assert config["method"] == net.method and config["settings"] == json.loads(json.dumps(chosen(net).to_dict()))
+    assert wc.Threat.from_dict(config["threat"]) == net.threat
+    method, kept = chosen(net), config["settings"]
+    now, usual = json.loads(json.dumps(method.to_dict())), {f.name: f.default for f in fields(method)}
+    assert config["method"] == net.method and {name: now[name] for name in kept} == kept
+    assert all(now[name] == usual[name] for name in now.keys() - kept.keys()), "settings that came later"
     found = next(records(row))["certificate"]
     now = {"name": net.name, "fingerprint": net.fingerprint, "network": net.source, "facts": facts}
     assert {k: v for k, v in found["classifier"].items() if k != "formerly"} == now
