@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -371,3 +372,18 @@ def test_a_long_run_says_so_first(
     monkeypatch.setattr("warpcert.app.cli.estimates.LONG", 1e6)
     assert main([*few, "--count", "3"]) == 0
     assert "will take" not in capsys.readouterr().err
+
+
+def test_a_calibration_says_how_long_it_takes() -> None:
+    from rich.console import Console
+
+    from warpcert.app.cli.estimates import Timed
+
+    now, shown, said = [0.0], list[tuple[str, int, int]](), StringIO()
+    watch = Timed(lambda *told: shown.append(told), Console(file=said, width=200), lambda: now[0])
+    for what, seconds, count in (("choose E", 1.0, 20), ("test E", 4.0, 500)):
+        for done in range(count + 1):
+            watch(what, done, count)
+            now[0] += seconds
+    assert len(shown) == 522
+    assert said.getvalue() == "test E: 4 s a picture, so that 497 more will take about 33 min\n"

@@ -152,3 +152,11 @@ def test_durations_are_told_as_people_do() -> None:
     told = [duration(s) for s in (0.034, 9.6, 60, 600, 7200, 86400 * 2, 86400 * 365)]
     assert told == ["0.034 s", "9.6 s", "60 s", "10 min", "2 h", "2 days", "365 days"]
     assert str(Forecast(12000, 90, 2**30)) == "about 1.5 min and 12\u202f000 passes, 1.0 GiB"
+
+
+def test_a_classifier_foresees_its_own_certificate() -> None:
+    classifier = Levels(bright, step=32)
+    assert classifier.foresee(picture(), THREAT).passes == foreseen(classifier, "exact").passes
+    assert classifier.foresee(picture(), THREAT, time_limit=1e-3).seconds == 1e-3
+    with pytest.raises(ValueError, match="a threat"):
+        classifier.foresee(picture())

@@ -31,6 +31,7 @@ from warpcert.transforms import Preprocess, Transform
 
 if TYPE_CHECKING:
     from warpcert.certificates import Certificate
+    from warpcert.methods import Forecast
 
 __all__ = ["SLACK", "About", "Classifier", "Rest", "fingerprint_of", "lipschitz_of", "prepared"]
 
@@ -190,6 +191,16 @@ class Classifier(nn.Module, ABC):
         from warpcert import methods
 
         return methods.certify(self, x, threat, method=method, **settings)
+
+    def foresee(
+        self, x: Tensor, threat: Threat | None = None, *, method: str | None = None, **settings: Any
+    ) -> Forecast:
+        """What `certify` will cost, passes, seconds and memory, from a probe of a few seconds; and what to try if that
+        looks hopeless.
+        """
+        from warpcert import methods
+
+        return methods.foresee(methods.chosen(self, method, **settings), self, x, methods.threat_for(self, threat))
 
     def save(self, path: Path | str) -> None:
         """Writes one safetensors file from which `warpcert.load` brings back this very object."""

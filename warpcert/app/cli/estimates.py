@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import final
 
 import torch
 from rich.console import Console
@@ -15,10 +18,11 @@ from warpcert.methods import Forecast, Method
 from warpcert.methods.outlook.forecast import duration
 from warpcert.runs.store import CONFIG, read_records
 
-__all__ = ["described", "tell", "warn"]
+__all__ = ["Timed", "described", "tell", "warn"]
 
 LONG = 60.0  # seconds in all, beyond which a run says so before it begins
 LOOKED_AT = 3  # pictures of a dry run, evenly spread
+FIRST = 3  # pictures after which a calibration says how long it takes
 
 
 def described(found: Forecast) -> str:
@@ -65,3 +69,21 @@ def _foreseen(case: Case, method: Method, index: int) -> Forecast:
         half = torch.tensor([case.threat.box.scaled(0.5).upper], dtype=torch.float64, device=x.device)
         x = case.threat.attacked(x, half)[0].float()
     return methods.foresee(method, case.classifier, x, case.threat)
+
+
+@final
+class Timed:
+    """Watches a calibration: says once for each of its parts, after the first pictures, how long the rest will take."""
+
+    def __init__(
+        self, show: Callable[[str, int, int], None], console: Console, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._show, self._console, self._clock, self._begun = show, console, clock, dict[str, float]()
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        self._show(what, done, of)
+        begun = self._begun.setdefault(what, self._clock())
+        each = (self._clock() - begun) / max(1, done)
+        if done == FIRST and (left := (of - done) * each) > LONG:
+            line = f"{what}: {duration(each)} a picture, so that {of - done} more will take about {duration(left)}"
+            self._console.print(line, markup=False, soft_wrap=True)

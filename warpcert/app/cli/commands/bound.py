@@ -35,6 +35,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from dataclasses import replace
 
     from warpcert.app.cli.case import open_case
+    from warpcert.app.cli.estimates import Timed
     from warpcert.errors import calibration
     from warpcert.errors.proved import named
     from warpcert.runs.progress import Watch
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             [case.image(i) for i in before],
             [case.image(i) for i in case.indices],
             f"{case.dataset.name} {args.split}",
-            watch.show,
+            Timed(watch.show, console),
         )
     made.write(args.out)
     print(
