@@ -132,8 +132,10 @@ def true_lambda(c: Cell, metric: Metric, d: Defence, beta: torch.Tensor) -> torc
 
 @pytest.mark.parametrize("name", ["rotation", "translation"])
 @pytest.mark.parametrize("kernel", ["bilinear", "bicubic"])
-def test_lambda_by_nodes_holds(name: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many β between few nodes: λ is above the truth for each, and not far if the nodes are near."""
+@pytest.mark.parametrize("dense", [81, 0])
+def test_lambda_by_nodes_holds(name: str, kernel: str, dense: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many β between few nodes: λ is above the truth for each, and not far if the nodes are near, in strips too."""
+    monkeypatch.setattr(inverse_lambda, "DENSE", dense)
     d, eye = eye_of(name, kernel)
     c = a_cell(name, Threat.of(name, 20 if name == "rotation" else 1))
     beta = 0.02 * torch.rand(60, c.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(4))

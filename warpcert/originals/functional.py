@@ -70,7 +70,7 @@ def estimator(c: Cell) -> Tensor:
     n2 = (c.doubt.square().mean(0) + motion).clamp_min(1e-8)
     matrix = c.dense()[0]
     weighted = matrix / n2[:, None]
-    information = torch.diag(1 / s2) + c.square(c.weights[:1], 1 / n2)
+    information = torch.diag(1 / s2) + c.square(c.weights[:1], 1 / n2).dense()
     return torch.cholesky_solve(weighted.mT.contiguous(), torch.linalg.cholesky(information))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from warpcert.originals.chords import affine, signs
 from warpcert.originals.lagrangian.cell import Cell, View
 from warpcert.originals.lagrangian.metric import Metric
+from warpcert.originals.lagrangian.strips import Factor
 
 __all__ = ["Estimate", "estimate", "lagrangian_bound"]
 
@@ -21,15 +22,14 @@ class Estimate:
     """x̂_t = x̂₀ + Σ t_a x̂_a, a guess of the original, and what the certificate needs of it; nothing depends on β.
 
     Affine in t, index a = 0 … d first: x [1+d,C,N], off = x̂_t − m, miss = ν_t [1+d,C,N] with |ν_t − A_t e| ≤ doubt for
-    e = x − x̂_t. inverse = H₀^{-1}, matrix A_a [1+d,N,N]. tau: Σd₁s² + Σd₂doubt²; reach [C,N] ≥ |e|.
+    e = x − x̂_t. factor: H₀ = LLᵀ. tau: Σd₁s² + Σd₂doubt²; reach [C,N] ≥ |e|.
     """
 
     x: Tensor
     off: Tensor
     miss: Tensor
     doubt: Tensor
-    inverse: Tensor
-    matrix: Tensor
+    factor: Factor
     tau: float
     reach: Tensor
 
@@ -39,24 +39,23 @@ def estimate(c: Cell, metric: Metric) -> Estimate:
 
     ν_t = x_c − A_t x̂_t has parts of second order, Σ t_a t_b A_a x̂_b: they are added to the doubt.
     """
-    matrix = c.dense()
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(metric.center(c)))
+    factor = metric.center(c).factor()
+    if factor is None:
+        raise ValueError("the multipliers of a cell are too uneven for float64")
     d1, d2 = metric.d1, metric.d2
-    first = (d1 * c.middle + (d2 * c.data) @ matrix[0]) @ inverse
-    moved = first @ matrix.mT  # [1+d, C, N]: A_a x̂₀
-    rest = [
-        -((d2 * m) @ matrix[0] + (d2 * (moved[0] - c.data)) @ a) @ inverse
-        for m, a in zip(moved[1:], matrix[1:], strict=True)
-    ]
+    first = _solved(factor, d1 * c.middle + c.adjoint(d2 * c.data)[0])
+    moved = c.apply(first)  # [1+d, C, N]: A_a x̂₀
+    astray = c.adjoint(d2 * (moved[0] - c.data))
+    rest = [-_solved(factor, c.adjoint(d2 * m)[0] + a) for m, a in zip(moved[1:], astray[1:], strict=True)]
     x = torch.stack((first, *rest))
-    follow = x[1:] @ matrix[0].mT
-    miss = torch.cat(((c.data - moved[0])[None], -(moved[1:] + follow)))
-    second = (x[1:, None] @ matrix[1:].mT).abs().sum((0, 1))
+    follow = c.apply(x[1:])  # [1+d, d, C, N]
+    miss = torch.cat(((c.data - moved[0])[None], -(moved[1:] + follow[0])))
+    second = follow[1:].abs().sum((0, 1))
     doubt = c.doubt + second * (1 + SLACK)
     off = torch.cat(((first - c.middle)[None], x[1:]))
     tau = float((d1 * c.half.square()).sum() + (d2 * doubt.square()).sum()) * (1 + SLACK)
     reach = torch.maximum((c.upper - first).abs(), (c.lower - first).abs()) + x[1:].abs().sum(0)
-    return Estimate(x, off, miss, doubt, inverse, matrix, tau, reach)
+    return Estimate(x, off, miss, doubt, factor, tau, reach)
 
 
 def lagrangian_bound(c: Cell, metric: Metric, e: Estimate, view: View, u: Tensor, proved: Tensor) -> Tensor:
@@ -83,17 +82,19 @@ def lagrangian_bound(c: Cell, metric: Metric, e: Estimate, view: View, u: Tensor
     miss = [u - seen[:, 0, 0]] + [-(seen[:, a, 0] + seen[:, 0, a]) for a in axes]
     bent = sum((seen[:, a, b].flatten(1).norm(dim=1) for a in axes for b in axes), u.new_zeros(len(u)))
     back = [view.adjoint(m) for m in miss]  # C_aᵀ u_b at back[b][:, a]
-    pull = [(metric.d2 * m) @ e.matrix for m in e.miss]  # A_aᵀD₂ν_b at pull[b][a]
+    pull = [c.adjoint(metric.d2 * m) for m in e.miss]  # A_aᵀD₂ν_b at pull[b][a]
     c0 = -back[0][:, 0] + lam * (pull[0][0] - metric.d1 * e.off[0])
     ca = [-back[0][:, a] - back[a][:, 0] + lam * (pull[0][a] + pull[a][0] - metric.d1 * e.off[a]) for a in axes]
-    y0 = metric.d2 * ((c0 @ e.inverse) @ e.matrix[0].mT)
-    turned = [y0 @ e.matrix[a] for a in axes]
-    y = [y0] + [metric.d2 * (((ca[a - 1] - turned[a - 1]) @ e.inverse) @ e.matrix[0].mT) for a in axes]
-    r = [c0 - y0 @ e.matrix[0]] + [ca[a - 1] - turned[a - 1] - y[a] @ e.matrix[0] for a in axes]
+    y = [metric.d2 * c.apply(_solved(e.factor, c0))[0]]
+    turned = [c.adjoint(y[0])]  # A_aᵀy_b at turned[b][a]
+    rest = [ca[a - 1] - turned[0][a] for a in axes]
+    y += [metric.d2 * c.apply(_solved(e.factor, each))[0] for each in rest]
+    turned += [c.adjoint(each) for each in y[1:]]
+    r = [c0 - turned[0][0]] + [each - turned[a][0] for a, each in zip(axes, rest, strict=True)]
     bend = u.new_zeros(())
     for a in axes:
         for b in axes:
-            bend = bend + (-back[b][:, a] + lam * pull[b][a] - y[b] @ e.matrix[a]).abs()
+            bend = bend + (-back[b][:, a] + lam * pull[b][a] - turned[b][a]).abs()
     table = torch.stack(miss, 1), torch.stack(y, 1), torch.stack(r, 1)  # [b, 1+d, C, ·]
     form = _form(table[0], table[0]) + 2 * (_form(table[1], e.miss[None]) - _form(table[2], e.x[None]))
     least = _form((metric.d1 * e.off)[None], e.off[None]) + _form((metric.d2 * e.miss)[None], e.miss[None])
@@ -118,6 +119,11 @@ def lagrangian_bound(c: Cell, metric: Metric, e: Estimate, view: View, u: Tensor
     size = top.clamp_min(0).sqrt() + bent + view.rest.flatten(1).norm(dim=1)
     size = torch.where(proved.isfinite(), size * (1 + SLACK), torch.inf)
     return torch.where((top < 0) & proved.isfinite(), -torch.inf, size)
+
+
+def _solved(factor: Factor, z: Tensor) -> Tensor:
+    """H₀^{-1} z for z [..., N]."""
+    return factor.solve(z.flatten(0, -2).mT).mT.reshape(z.shape)
 
 
 def _form(f: Tensor, g: Tensor) -> Tensor:

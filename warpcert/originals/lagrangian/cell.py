@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,8 @@ from warpcert.classifier.defence import Defence
 from warpcert.errors.float32 import inference_slack
 from warpcert.originals.chords import Ranges, affine, corner_taps, corners, family, remainder, slopes
 from warpcert.originals.interval import values
-from warpcert.originals.lagrangian.lens import lens
+from warpcert.originals.lagrangian.lens import Lens, lens
+from warpcert.originals.lagrangian.strips import Strips
 from warpcert.originals.protocol import Originals
 from warpcert.transforms import SpatialTransform
 from warpcert.transforms.kernels import gather, kernel
@@ -65,12 +67,36 @@ class Cell:
         out = self.weights.new_zeros(1 + self.dim, self.pixels, self.pixels)
         return out.scatter_add_(2, self.index.expand_as(self.weights), self.weights)
 
-    def square(self, weights: Tensor, d2: Tensor) -> Tensor:
-        """Σ_a W_aᵀ diag(d2) W_a [N,N] of the matrices with these weights [·,N,K]."""
+    def apply(self, z: Tensor) -> Tensor:
+        """A₀z, A_1 z … [1+d, ..., N] for z [..., N]."""
+        out = z.new_zeros(1 + self.dim, *z.shape)
+        for at, weight in zip(self.index.unbind(1), self.weights.unbind(2), strict=True):
+            near = z[..., at]
+            for total, w in zip(out, weight, strict=True):
+                total.addcmul_(near, w)
+        return out
+
+    def adjoint(self, z: Tensor) -> Tensor:
+        """A₀ᵀz, A_1ᵀz … [1+d, ..., N] for z [..., N]."""
+        out = z.new_zeros(1 + self.dim, *z.shape)
+        for at, weight in zip(self.index.unbind(1), self.weights.unbind(2), strict=True):
+            for total, w in zip(out, weight, strict=True):
+                total.index_add_(-1, at, z * w)
+        return out
+
+    @property
+    def span(self) -> int:
+        """How far apart the numbers of pixels are, at most, that one row of the family's matrices reads."""
+        used = (self.weights != 0).any(0)
+        last = torch.where(used, self.index, 0).amax(1)
+        first = torch.where(used, self.index, self.pixels).amin(1)
+        return max(0, int((last - first).max()))
+
+    def square(self, weights: Tensor, d2: Tensor, strip: int = 0) -> Strips:
+        """Σ_a W_aᵀ diag(d2) W_a of the matrices with these weights [·,N,K], in strips of at least so many pixels."""
         pairs = torch.einsum("anj,ank,n->njk", weights, weights, d2)
-        place = self.index[:, :, None] * self.pixels + self.index[:, None, :]
-        flat = d2.new_zeros(self.pixels**2).scatter_add_(0, place.flatten(), pairs.flatten())
-        return flat.reshape(self.pixels, self.pixels)
+        row, column = (t.expand_as(pairs).flatten() for t in (self.index[:, :, None], self.index[:, None, :]))
+        return Strips.of(row, column, pairs.flatten(), self.pixels, max(strip, self.span))
 
 
 def cells(originals: Originals) -> Cell:
@@ -101,13 +127,13 @@ class View:
     """P T_θ x = C_t x + Pϱ, |Pϱ| ≤ rest, for θ = β + γ, γ in the cell: b values of β, v pixels inside the vignette.
 
     C_t = C₀ + Σ t_a C_a, C₀ the mean of the corners' matrices and C_a half the difference of its faces' means. index,
-    weight [b, 2^d, v, K]: taps of T at the corners. blur [v,v]: P. rest [b, C, v]. The matrix C_c of a corner itself
+    weight [b, 2^d, v, K]: taps of T at the corners. eye: P. rest [b, C, v]. The matrix C_c of a corner itself
     differs from C_t there (two parameters) by a mixed difference whose absolute row sums are at most `mixed`.
     """
 
     index: Tensor
     weight: Tensor
-    blur: Tensor
+    eye: Lens
     rest: Tensor
     pixels: int
     dim: int
@@ -116,32 +142,54 @@ class View:
     def apply(self, z: Tensor) -> Tensor:
         """C₀ z, C_1 z … [b, 1+d, F, v] for images z [F,N]."""
         seen = (z[:, self.index] * self.weight).sum(-1)  # [F, b, 2^d, v]
-        return affine(seen.permute(1, 2, 0, 3), self.dim) @ self.blur
+        return self.eye.blurred(affine(seen.permute(1, 2, 0, 3), self.dim))
 
     def adjoint(self, z: Tensor) -> Tensor:
         """C₀ᵀz, C_1ᵀz … [b, 1+d, F, N] for z [b, F, v]."""
         count, corners_ = self.index.shape[:2]
-        pulled = (z @ self.blur)[:, None, :, :, None] * self.weight[:, :, None]  # [b, 2^d, F, v, K]
+        pulled = self.eye.blurred(z)[:, None, :, :, None] * self.weight[:, :, None]  # [b, 2^d, F, v, K]
         place = self.index[:, :, None].expand_as(pulled).flatten(3)
         out = z.new_zeros(count, corners_, z.shape[1], self.pixels).scatter_add_(3, place, pulled.flatten(3))
         return affine(out, self.dim)
 
+    def ahead(self, z: Tensor) -> Tensor:
+        """C₀ z [b, v, q] for z [b, N, q]."""
+        out = z.new_zeros(*self.index.shape[::2], z.shape[2])
+        each = torch.arange(len(z), device=z.device)[:, None]
+        for at, weight in self._taps():
+            out.addcmul_(z[each, at], weight[..., None] / self.index.shape[1])
+        return self.eye.blurred(out.mT).mT
+
+    def behind(self, z: Tensor) -> Tensor:
+        """C₀ᵀz [b, N, q] for z [b, v, q]."""
+        seen = self.eye.blurred(z.mT).mT / self.index.shape[1]
+        out = z.new_zeros(len(z) * self.pixels, z.shape[2])
+        first = torch.arange(len(z), device=z.device)[:, None] * self.pixels
+        for at, weight in self._taps():
+            out.index_add_(0, (first + at).flatten(), (seen * weight[..., None]).flatten(0, 1))
+        return out.reshape(len(z), self.pixels, -1)
+
+    def _taps(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Index and weight [b, v] of every tap at every corner."""
+        index, weight = (t.transpose(1, 2).flatten(2).unbind(2) for t in (self.index, self.weight))
+        return zip(index, weight, strict=True)
+
     def center(self) -> Tensor:
         """C₀ [b, v, N]."""
         index, weight = (t.transpose(1, 2).flatten(2) for t in (self.index, self.weight / self.index.shape[1]))
-        return self.blur @ weight.new_zeros(*index.shape[:2], self.pixels).scatter_add_(2, index, weight)
+        return self.eye.blur @ weight.new_zeros(*index.shape[:2], self.pixels).scatter_add_(2, index, weight)
 
     def dense(self) -> Tensor:
         """C₀, C_1 … [b, 1+d, v, N]."""
         flat = self.weight.new_zeros(*self.index.shape[:3], self.pixels).scatter_add_(3, self.index, self.weight)
-        return self.blur @ affine(flat, self.dim)
+        return self.eye.blur @ affine(flat, self.dim)
 
     def spread(self, z: Tensor) -> Tensor:
         """|C_t| z ≤ this [b, F, v] for all t and z ≥ 0 [F,N]: the largest over the corners, as C_t is a mean of the
         family's members there, plus what these differ by from the corners' own matrices.
         """
         seen = (z[:, self.index] * self.weight.abs()).sum(-1)
-        return (seen.amax(2).movedim(0, 1) + self.mixed * z.amax(1)[:, None]) @ self.blur
+        return self.eye.blurred(seen.amax(2).movedim(0, 1) + self.mixed * z.amax(1)[:, None])
 
 
 def view(c: Cell, shape: torch.Size, defence: Defence, beta: Tensor) -> View:
@@ -155,9 +203,9 @@ def view(c: Cell, shape: torch.Size, defence: Defence, beta: Tensor) -> View:
     corner = float((c.high - c.low).prod()) / 4 * 2 * mixed * (1 + 1e-9) if c.dim > 1 else 0.0
     ranges = Ranges.of(c.lower.reshape(1, *shape), c.upper.reshape(1, *shape), eye.kernel)
     which = torch.zeros(len(beta), dtype=torch.long, device=beta.device)
-    rest = remainder(eye.transform, eye.kernel, low, high, ranges, which)[..., eye.mask] @ eye.blur
+    rest = eye.blurred(remainder(eye.transform, eye.kernel, low, high, ranges, which)[..., eye.mask])
     taps = index[:, :, eye.mask], weight[:, :, eye.mask]
-    return View(*taps, eye.blur, rest, height * width, c.dim, corner)
+    return View(*taps, eye, rest, height * width, c.dim, corner)
 
 
 def viewed(originals: Originals, defence: Defence, beta: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:

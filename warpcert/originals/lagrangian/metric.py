@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from warpcert.originals.chords import corners
 from warpcert.originals.lagrangian.cell import Cell, View
+from warpcert.originals.lagrangian.strips import UNIT, Factor, Strips
 
 __all__ = ["Metric", "shared_corners", "tuned"]
 
-UNIT = 2.0**-53
 RITZ = 16  # directions followed while tuning
 FIRST_POWER = 3  # how sharply the first step looks at the largest eigenvalues; one more in each
 FLOOR = 0.1  # of d₁s², 1 on average: H^{-1} stays small where the defender sees little, at no cost to Σd₁s²
@@ -26,16 +28,17 @@ class Metric:
     d1: Tensor
     d2: Tensor
 
-    def center(self, c: Cell) -> Tensor:
+    def center(self, c: Cell) -> Strips:
         """H₀ [N,N]."""
-        return torch.diag(self.d1) + c.square(c.weights[:1], self.d2)
+        return c.square(c.weights[:1], self.d2).plus(self.d1)
 
-    def variance(self, c: Cell) -> Tensor:
+    def variance(self, c: Cell, strip: int = 0) -> Strips:
         """Σ_a A_aᵀD₂A_a [N,N]."""
-        return c.square(c.weights[1:], self.d2)
+        return c.square(c.weights[1:], self.d2, strip)
 
-    def lowered(self, group: list[Cell], corner: list[tuple[int, int]]) -> Tensor:
-        """H̃ = H − Σ variances [N,N] at a corner, given as (cell, its corner) for every cell of the group that has it.
+    def lowered(self, group: list[Cell], corner: list[tuple[int, int]], strip: int = 0) -> Strips:
+        """H̃ = H − Σ variances [N,N] at a corner, given as (cell, its corner) for every cell of the group that has it,
+        in strips of at least so many pixels.
 
         In each of these cells A_t = Σ_c w_c A_c with the weights w_c(t) ≥ 0 of independent signs with means t_a, and
         Σ_c w_c A_cᵀD₂A_c is A_tᵀD₂A_t plus Σ_a (1 − t_a²) A_aᵀD₂A_a. Hence
@@ -44,12 +47,13 @@ class Metric:
         """
         first, number = corner[0]
         weights = group[first].at_corners[number : number + 1]
-        own = group[first].square(weights, self.d2)
-        doubt = self.d1 + group[first].square(weights.abs(), self.d2).sum(1)
+        strip = max(strip, *(group[k].span for k, _ in corner), group[first].span)
+        own = group[first].square(weights, self.d2, strip)
+        doubt = self.d1 + group[first].square(weights.abs(), self.d2).sums()
         for k, _ in corner:
-            own = own - self.variance(group[k])
-            doubt = doubt + group[k].square(group[k].weights[1:].abs(), self.d2).sum(1)
-        return own + torch.diag(self.d1 - 64 * UNIT * doubt)
+            own = own - self.variance(group[k], strip)
+            doubt = doubt + group[k].square(group[k].weights[1:].abs(), self.d2).sums()
+        return own.plus(self.d1 - 64 * UNIT * doubt)
 
 
 def shared_corners(group: list[Cell]) -> list[list[tuple[int, int]]]:
@@ -76,24 +80,24 @@ def tuned(group: list[Cell], view: View, steps: int) -> Metric:
     s2 = torch.stack([g.half.square().mean(0) for g in group]).mean(0).clamp_min(1e-8)
     n2 = torch.stack([g.doubt.square().mean(0) for g in group]).mean(0).clamp_min(1e-8)
     now = Metric(1 / s2, 1 / n2)
-    now = replace(now, d1=torch.maximum(now.d1, shares * now.variance(c).abs().sum(1)))  # then H̃ ⪰ 0: dominance
-    seen = view.center()  # [r, v, N]
+    now = replace(now, d1=torch.maximum(now.d1, shares * now.variance(c).abs().sums()))  # then H̃ ⪰ 0: dominance
     generator = torch.Generator().manual_seed(0)
-    directions = min(RITZ, seen.shape[1])  # no more than pixels that are seen: they are made orthogonal
-    some = torch.randn(*seen.shape[:2], directions, generator=generator, dtype=torch.float64).to(s2)
+    count, seen = len(view.index), view.index.shape[2]
+    directions = min(RITZ, seen)  # no more than pixels that are seen: they are made orthogonal
+    some = torch.randn(count, seen, directions, generator=generator, dtype=torch.float64).to(s2)
     best, total = now, torch.inf
     for step in range(steps + 1):
-        factor, info = torch.linalg.cholesky_ex(now.center(c) - shares * now.variance(c))
-        if int(info):
+        factor = (now.center(c) - now.variance(c) * shares).factor()
+        if factor is None:
             now = replace(now, d1=now.d1 * 2)
             continue
-        value, pulled, some = _ritz(seen, factor, some, 4 if step == 0 else 1)
+        value, pulled, some = _ritz(view.ahead, partial(_back, view, factor), some, 4 if step == 0 else 1)
         worst, tau = float(value.max()), float((now.d1 * s2).sum() + (now.d2 * n2).sum())
         if worst * tau < total:
             best, total = now, worst * tau
         soft = (value / worst).clamp_min(0).pow((FIRST_POWER + step - 1) / 2)
         now = _stepped(now, c, (pulled * soft[:, None]).movedim(1, 0).flatten(1), s2, n2, shares)
-    while any(int(torch.linalg.cholesky_ex(best.lowered(group, at)).info) for at in shared_corners(group)):
+    while any(best.lowered(group, at).factor() is None for at in shared_corners(group)):
         best = replace(best, d1=best.d1 * 2)  # in the end by diagonal dominance
     return best
 
@@ -109,13 +113,21 @@ def _stepped(m: Metric, c: Cell, y: Tensor, s2: Tensor, n2: Tensor, shares: int)
     return Metric((d1 * unit).maximum(FLOOR / s2), (d2 * unit).maximum(1e-3 / n2.max()))
 
 
-def _ritz(seen: Tensor, factor: Tensor, some: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Approximate largest eigenvalues [r,q] of C H^{-1} Cᵀ, H^{-1}Cᵀ times their vectors [r,N,q], and the vectors."""
-    count, _, directions = some.shape
+def _back(view: View, factor: Factor, z: Tensor) -> Tensor:
+    """H^{-1}C₀ᵀz [b, N, q] for z [b, v, q]."""
+    pulled = view.behind(z)  # one solution for all: the factor has no batch
+    return factor.solve(pulled.movedim(0, 1).flatten(1)).reshape(len(pulled[0]), len(z), -1).movedim(1, 0)
+
+
+def _ritz(
+    ahead: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor], some: Tensor, rounds: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Approximate largest eigenvalues [r,q] of C H^{-1} Cᵀ, H^{-1}Cᵀ times their vectors [r,N,q], and the vectors;
+    `ahead` is z ↦ Cz and `back` z ↦ H^{-1}Cᵀz.
+    """
     for _ in range(rounds):
         basis = torch.linalg.qr(some).Q  # orthogonal even where little or nothing is seen
-        rhs = (seen.mT @ basis).movedim(0, 1).flatten(1)  # [N, r·q]
-        pulled = torch.cholesky_solve(rhs, factor).reshape(-1, count, directions).movedim(1, 0)
-        some = seen @ pulled
+        pulled = back(basis)
+        some = ahead(pulled)
     value, rotation = torch.linalg.eigh(basis.mT @ some)
     return value, pulled @ rotation, some @ rotation

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -10,10 +12,13 @@ from torch import Tensor
 from warpcert.originals.chords import corners, signs
 from warpcert.originals.lagrangian.cell import Cell
 from warpcert.originals.lagrangian.lens import Lens, norm
-from warpcert.originals.lagrangian.metric import UNIT, Metric, shared_corners
+from warpcert.originals.lagrangian.local import Local
+from warpcert.originals.lagrangian.metric import Metric, shared_corners
+from warpcert.originals.lagrangian.strips import UNIT
 
 __all__ = ["inverse_above", "proved_lambda"]
 
+DENSE = 1100  # pixels of a channel beyond which strips are used
 SIZE = 2**24  # entries of F T_θ at once
 NODES = 160  # with two parameters more are not worth their time: the stride grows instead
 GUESS = 64  # directions that a guess of λ looks at
@@ -33,33 +38,80 @@ def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor, lo
 
         √λ = Σ w_i √(‖F T_i G (F T_i)ᵀ‖₂ + tail·σ) + √σ_R ,      σ ≥ ‖Δ^½ G Δ^½‖₂ .
 
+    In large pictures no matrix of all pixels is made: a node's √λ_i with λ_iH̃ ⪰ T_iᵀPPT_i, and σ with σH̃ ⪰ Δ, are
+    guessed and then proved by Cholesky's method in strips (`Local`).
+
     The nodes are a grid in θ with multilinear weights, so that R is of second order in its stride; they serve all β
     and all corners. If there are fewer β than nodes, every θ is its own node. Rank and stride are chosen such that λ is
     about 1 + `loss` times as large as it might be, or, with two parameters, at most NODES are needed.
     """
     places = shared_corners(group)
-    inverses = [inverse_above(metric.lowered(group, at)) for at in places]
-    if any(g is None for g in inverses):
+    proof = _proof(group, metric, eye, places)
+    if proof is None:
         return torch.full((len(beta), len(group)), torch.inf, dtype=torch.float64, device=beta.device)
-    above = torch.stack([g for g in inverses if g is not None])  # [c,N,N]
     ends = torch.stack([corners(beta + group[at[0][0]].low, beta + group[at[0][0]].high) for at in places])
     theta = torch.stack([e[:, at[0][1]] for e, at in zip(ends, places, strict=True)])  # [c,b,d], of ends [c,b,2^d,d]
-    rank, most = _rank(eye, theta, above, loss)
-    nodes, which, weight = _grid(theta, _stride(eye, theta, above[0], most))
+    precision, most = proof.fitting(theta, loss)
+    nodes, which, weight = _grid(theta, _stride(eye, theta, proof, most))
     if len(nodes) < len(beta):
-        at_nodes = _root(eye, nodes, above, rank).gather(1, which.flatten(1)).reshape(which.shape)
+        at_nodes = proof.roots(nodes, precision).gather(1, which.flatten(1)).reshape(which.shape)
         root, terms = (at_nodes * weight).sum(2), nodes[which]
     else:
-        root = torch.stack([_root(eye, t, g[None], rank)[0] for t, g in zip(theta, above, strict=True)])
+        root = torch.stack([proof.pick(c).roots(t, precision)[0] for c, t in enumerate(theta)])
         terms, weight = theta[:, :, None], torch.ones_like(theta[..., :1])
     if theta.shape[2] > 1 or terms.shape[2] > 1:
         member = _members(theta.shape[2]).to(theta)[[at[0][1] for at in places]]  # [c,2^d]
         coefficient = torch.cat((member[:, None].expand(*ends.shape[:3]), -weight), 2)
         rest = eye.spread(torch.cat((ends, terms), 2).flatten(0, 1), coefficient.flatten(0, 1))
-        root = root + _weighed(above, rest).sqrt()[:, None]
+        root = root + proof.weighed(rest).sqrt()[:, None]
     square = root.square() * (1 + 1e-9)
     own = [[c for c, at in enumerate(places) if any(k == cell for cell, _ in at)] for k in range(len(group))]
     return torch.stack([square[chosen].amax(0) for chosen in own], 1)
+
+
+class Proof(Protocol):
+    """What is proved with the H̃ of some corners: with dense matrices here, with strips in `local`."""
+
+    def pick(self, c: int) -> Proof:
+        """With this corner alone."""
+
+    def fitting(self, theta: Tensor, loss: float) -> tuple[float, float]:
+        """How precise `roots` must be, and what √σ_R may be, for θ [c,b,d]. Quality only."""
+
+    def roots(self, nodes: Tensor, precision: float) -> Tensor:
+        """[c,n]: r ≥ ‖P T_θ e‖ / √(eᵀH̃e) for all e, at the nodes θ [n,d]."""
+
+    def weighed(self, diagonal: Tensor) -> Tensor:
+        """σ [c] with Σ diagonal_j e_j² ≤ σ eᵀH̃e for all e."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """By G ⪰ H̃^{-1} [c,N,N]; the precision is the rank of F."""
+
+    eye: Lens
+    above: Tensor
+
+    def pick(self, c: int) -> Dense:
+        return Dense(self.eye, self.above[c : c + 1])
+
+    def fitting(self, theta: Tensor, loss: float) -> tuple[float, float]:
+        return _rank(self.eye, theta, self.above, loss)
+
+    def roots(self, nodes: Tensor, precision: float) -> Tensor:
+        return _root(self.eye, nodes, self.above, int(precision))
+
+    def weighed(self, diagonal: Tensor) -> Tensor:
+        return _weighed(self.above, diagonal)
+
+
+def _proof(group: list[Cell], metric: Metric, eye: Lens, places: list[list[tuple[int, int]]]) -> Proof | None:
+    """None if an H̃ is not shown to be positive definite."""
+    if group[0].pixels > DENSE:
+        return Local.of(group, metric, eye, places)
+    inverses = [inverse_above(metric.lowered(group, at).dense()) for at in places]
+    shown = [g for g in inverses if g is not None]
+    return Dense(eye, torch.stack(shown)) if len(shown) == len(inverses) else None
 
 
 def inverse_above(h: Tensor) -> Tensor | None:
@@ -104,13 +156,13 @@ def _rank(eye: Lens, theta: Tensor, above: Tensor, loss: float) -> tuple[int, fl
     return rank, float(guess.min().sqrt()) * loss / 4
 
 
-def _stride(eye: Lens, theta: Tensor, above: Tensor, most: float) -> float:
+def _stride(eye: Lens, theta: Tensor, proof: Proof, most: float) -> float:
     """A stride of the grid with √σ_R ≈ most: it is found for one stride, and grows with its square. Quality only."""
     some = theta[0, :SAMPLE]
     nodes, which, weight = _grid(some[None] + eye.stride / 2, eye.stride)
     terms = torch.cat(((some + eye.stride / 2)[:, None], nodes[which][0]), 1)
     rest = eye.spread(terms, torch.cat((torch.ones_like(some[:, :1]), -weight[0]), 1))
-    root = float(_weighed(above[None], rest).sqrt())
+    root = float(proof.pick(0).weighed(rest).sqrt())
     stride = eye.stride * min(8.0, max(0.05, math.sqrt(most / max(root, 1e-300))))
     while theta.shape[2] > 1 and min(len(_grid(theta, stride)[0]), theta.shape[1]) > NODES:
         stride *= 1.25

@@ -112,13 +112,13 @@ class Strips:
         assumed of the factorisation but that the rounding of products is what it must be.
 
         With S = (diag)^−½ and X = SAS, entries of X at most 1 in size (otherwise A is indefinite), let L be what
-        Cholesky's method makes of X − εI, and R = X − εI − LLᵀ its residual. For any numbers L, LLᵀ ⪰ 0, so X ⪰ εI + R ⪰
-        (ε − ‖R‖)I, and ‖R‖₂ ≤ max row sum of |R|. L has blocks in one strip and the one before: an entry of LLᵀ is a
-        sum of at most 2s products, with Σ|L_ik L_jk| ≤ ℓ², ℓ the longest row of L. In whatever order they are added,
-        the computed residual errs by at most (2s+2)u(1 + ℓ²) per entry, and X by 4u. A row has at most 3s entries.
-        So it is enough that the row sums of the computed |R| are below ε − 3s(2s+8)u(1 + ℓ²), all with a margin of
-        one per cent, which takes second-order terms and the rounding of the row sums (below 4su of them). ε is four
-        times that for ℓ = 1.
+        Cholesky's method makes of X − εI, and R = X − εI − LLᵀ its residual. For any numbers L, LLᵀ ⪰ 0, so
+        X ⪰ εI + R ⪰ (ε − ‖R‖)I, and ‖R‖₂ ≤ max row sum of |R|. L has blocks in one strip and the one before: an entry
+        of LLᵀ is a sum of at most 2s products, with Σ|L_ik L_jk| ≤ ℓ², ℓ the longest row of L. In whatever order they
+        are added, the computed residual errs by at most (2s+2)u(1 + ℓ²) per entry, and X by 4u. A row has at most 3s
+        entries. So it is enough that the row sums of the computed |R| are below ε − 3s(2s+8)u(1 + ℓ²), all with a
+        margin of one per cent, which takes second-order terms and the rounding of the row sums (below 4su of them). ε
+        is four times that for ℓ = 1.
 
         As X is scaled, ε is to be compared with the smallest eigenvalue of X: 10⁻¹¹ for s = 58, 2·10⁻⁹ for s = 768.
         A block-wise backward error bound (Higham, ch. 10) would give the same order without R, but is not valid where
@@ -149,9 +149,8 @@ class Strips:
 
     def _cut(self, z: Tensor) -> Tensor:
         """[..., N] → [..., m, s], filled up with zeros."""
-        return torch.nn.functional.pad(z, (0, self.strip * self.diagonal.shape[-3] - self.size)).unflatten(
-            -1, (-1, self.strip)
-        )
+        filled = torch.nn.functional.pad(z, (0, self.strip * self.diagonal.shape[-3] - self.size))
+        return filled.reshape(*z.shape[:-1], -1, self.strip)
 
     def _filled(self) -> Tensor:
         """The diagonal blocks, with ones in the diagonal where the last strip is filled up."""
@@ -174,7 +173,7 @@ class Factor:
     def solve(self, z: Tensor) -> Tensor:
         """(LLᵀ)^{-1} z for z [..., N, q]."""
         count, s = len(self.diagonal), self.diagonal[0].shape[-1]
-        parts = list(torch.nn.functional.pad(z, (0, 0, 0, count * s - self.size)).split(s, -2))
+        parts = list(torch.split(torch.nn.functional.pad(z, (0, 0, 0, count * s - self.size)), s, -2))
         for i, block in enumerate(self.diagonal):
             known = parts[i] - self.below[i - 1] @ parts[i - 1] if i else parts[i]
             parts[i] = torch.linalg.solve_triangular(block, known, upper=False)
@@ -185,7 +184,8 @@ class Factor:
 
     def residual(self, of: Strips) -> tuple[float, float]:
         """The largest row sum of |of − LLᵀ|, and the largest squared length of a row of L."""
-        filled, sums, longest = of._filled(), [], 0.0
+        filled, longest = of._filled(), 0.0
+        sums: list[Tensor] = []
         for i, block in enumerate(self.diagonal):
             block = block.tril()
             product, length = block @ block.mT, block.square().sum(-1)
