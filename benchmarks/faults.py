@@ -112,6 +112,15 @@ async def _stalling(port: int, end: float, rng: random.Random) -> None:
             await asyncio.sleep(0.1)
 
 
+def _heard(child: subprocess.Popen[bytes], seen: Seen) -> int:
+    """Lines that the server has written since; a traceback is wrong."""
+    assert child.stderr is not None
+    said = child.stderr.read() or b""
+    if b"Traceback" in said:
+        seen.wrong.append(said.decode(errors="replace")[-500:])
+    return said.count(b"\n")
+
+
 async def _killing(port: int, end: float, life: float, folder: Path, seen: Seen) -> None:
     """Lives of the server, each ended by kill −9; the clock jumps now and then."""
     rng, clock = random.Random(0), folder / "clock"
@@ -124,7 +133,7 @@ async def _killing(port: int, end: float, life: float, folder: Path, seen: Seen)
             until = min(end, time.monotonic() + rng.uniform(0.4, 1.6) * life)
             while time.monotonic() < until:
                 await asyncio.sleep(0.5)
-                seen.lines += (child.stderr.read() or b"").count(b"\n")
+                seen.lines += _heard(child, seen)
                 if child.poll() is not None:
                     seen.wrong.append(f"the server ended by itself with {child.returncode}")
                     return
@@ -133,7 +142,7 @@ async def _killing(port: int, end: float, life: float, folder: Path, seen: Seen)
                 if faked and rng.random() < 0.2:
                     clock.write_text(f"{rng.choice(('+', '-'))}{rng.randrange(100_000)}\n")
                     seen.jumps += 1
-            seen.lines += (child.stderr.read() or b"").count(b"\n")
+            seen.lines += _heard(child, seen)
         seen.kills += 1
 
 
