@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-NAMED = ("Rotation", "Scaling", "Shear", "Translation", "Brightness", "Contrast", "Volume")
+NAMED = ("Rotation", "Scaling", "Shear", "Translation", "Brightness", "Contrast", "Power", "Volume")
 
 
 def main() -> None:

@@ -65,6 +65,7 @@ LIMITS = (4.0, 1.0, 0.0)  # seconds for one curve bound: what it returns at the 
 NEW = {t.name: t for t in (Skew(),)}
 SPATIAL = ("rotation", "scaling", "shear", "translation")
 POINTWISE = ("brightness", "contrast")
+GRADED = ("power",)  # no bound between two of them is claimed
 KERNELS = ("bilinear", "bicubic")
 PREPROCESS = (
     Preprocess(),
@@ -86,6 +87,7 @@ BOXES: dict[str, tuple[Box, ...]] = {
     "skew": tuple(Box((a,), (b,)) for a, b in ((-0.2, 0.2), (-0.7, 0.1), (0.0, 0.5), (0.0, 0.0), (-0.02, 0.05))),
     "brightness": tuple(Box((a,), (b,)) for a, b in ((-0.2, 0.2), (0.0, 0.9), (-0.01, 0.003), (0.0, 0.0))),
     "contrast": tuple(Box((a,), (b,)) for a, b in ((-0.3, 0.3), (0.0, 1.5), (-2.0, 0.0), (-0.001, 0.002))),
+    "power": tuple(Box((a,), (b,)) for a, b in ((-0.3, 0.3), (0.0, 1.0), (-1.0, 0.2), (0.0, 0.0), (-0.001, 0.002))),
 }
 SIGMA = {
     "rotation": (0.6,),
@@ -261,8 +263,8 @@ def rows() -> Iterator[tuple[str, Job]]:
         for kernels, quantized in itertools.product(every if name not in POINTWISE else every[:1], (True, False)):
             setting = Setting(name, *kernels, quantized)
             yield f"curve: {setting}", partial(curve_row, setting=setting)
-    for name in (*SPATIAL, *NEW, *POINTWISE):
-        for att, quantized in itertools.product(KERNELS if name not in POINTWISE else KERNELS[:1], (True, False)):
+    for name in (*SPATIAL, *NEW, *POINTWISE, *GRADED):
+        for att, quantized in itertools.product(KERNELS if name in (*SPATIAL, *NEW) else KERNELS[:1], (True, False)):
             job = partial(cover_row, transform=name, att=att, quantized=quantized)
             yield f"cover: {name}, {att}, {'8-bit' if quantized else 'float'} attacker", job
     for method, name in itertools.product(("dist-x", "cover"), ("rotation", "brightness")):

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.breaking import MOST, WORK, Row, parser_of, pictures, run
-from benchmarks.soundness import BOXES, NEW, POINTWISE
+from benchmarks.soundness import BOXES, GRADED, NEW, POINTWISE
 from warpcert import certificates, methods, transforms
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
@@ -33,7 +33,7 @@ from warpcert.exhaustive.enumeration import Plan, images, plan
 from warpcert.threat import Threat
 from warpcert.transforms import Box
 
-TRANSFORMS = ("rotation", "scaling", "shear", *NEW, *POINTWISE)
+TRANSFORMS = ("rotation", "scaling", "shear", *NEW, *POINTWISE, *GRADED)
 KINDS = (("float64", "float64"), ("float32", "float64"), ("float32", "float32"))  # of the picture and of T
 MAKES_FLOAT32 = 3.1e-8  # what rounding to float32 does to a value in [0, 1], and a little more
 

@@ -87,7 +87,7 @@ def test_functions_take_few_parameters(path: Path) -> None:
 MOST = {"__init__": 8}  # of classifiers: their facts
 
 
-NAMED = {"Rotation", "Scaling", "Shear", "Translation", "Brightness", "Contrast", "Volume"}
+NAMED = {"Rotation", "Scaling", "Shear", "Translation", "Brightness", "Contrast", "Power", "Volume"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

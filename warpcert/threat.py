@@ -80,6 +80,11 @@ class Threat:
         return cls.of("contrast", *_spread(percent), **arithmetic)
 
     @classmethod
+    def power(cls, g: Range, **arithmetic: Any) -> Threat:
+        """Every gamma correction x ↦ x^(e^g) with g within ±g, or within (from, to). Positive g darkens."""
+        return cls.of("power", *_spread(g), **arithmetic)
+
+    @classmethod
     def volume(cls, decibels: Range, **arithmetic: Any) -> Threat:
         """Every change of volume within ±decibels, of a sound."""
         return cls.of("volume", *_spread(decibels), **arithmetic)

@@ -189,6 +189,7 @@ FORGED: dict[str, Certificate] = {
     "no passes": replace(EXACT, passes=0),
     "one image": replace(EXACT, found=replace(EXACT.found, images=1)),
     "no image": replace(EXACT, found=replace(EXACT.found, images=0), passes=0),
+    "the program of a flow": replace(EXACT, found=replace(EXACT.found, scope="program")),
     "any scope": replace(EXACT, found=replace(EXACT.found, scope="anything")),
     "a tolerance of 1": replace(EXACT, found=replace(EXACT.found, tolerance=1.0)),
     "a tolerance of 1, threatened too": replace(

@@ -7,7 +7,9 @@ from enum import StrEnum
 from typing import final
 
 from warpcert import statistics as stats
+from warpcert.certificates.words import program
 from warpcert.statistics import radius
+from warpcert.threat import Threat
 from warpcert.transforms import Box
 
 __all__ = ["NO_ERROR", "Enumeration", "ErrorBound", "Kind", "Margins", "Share", "Window"]
@@ -103,15 +105,16 @@ class Enumeration:
     crossings: int
     margin: float
     slack: float
-    scope: str  # which arithmetic of the attacker is covered: "exact", or any within "tolerance"
+    scope: str  # the attacker's arithmetic: any within "tolerance", the "program" of the threat, or "exact"
     held: float = 1.0
     tolerance: float | None = None  # how far the attacker's pixels may be from T's; None if not told
 
-    @property
-    def proviso(self) -> str:
+    def proviso(self, threat: Threat) -> str:
         """For which attackers, in words that follow "attacker"; "" if the record does not say."""
         if self.scope == "exact":
             return " who computes exactly from the 8-bit picture"
+        if self.scope == "program":
+            return f" who {program(threat)}"
         return "" if self.tolerance is None else f", accurate to {self.tolerance:g} per pixel"
 
 

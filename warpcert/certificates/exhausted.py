@@ -39,7 +39,7 @@ class Exhausted(Certificate):
         return (Region.cell(self.threat.box.scaled(done.held)),) if done and proved else ()
 
     def _claim(self) -> str:
-        proviso = self.found.proviso if self.found else ""
+        proviso = self.found.proviso(self.threat) if self.found else ""
         return f"{self._who} answers {self.label} under {self._every[:-1]}{proviso})"
 
     def _more(self) -> list[str]:

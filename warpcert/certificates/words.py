@@ -7,9 +7,9 @@ import math
 from warpcert.classifier.defence import Defence
 from warpcert.numerics.box import Box
 from warpcert.threat import Threat
-from warpcert.transforms import Preprocess, Transform
+from warpcert.transforms import Preprocess, Tone, Transform
 
-__all__ = ["Fact", "Pair", "attacker", "noise", "preparation", "smoothed", "surface_range", "thing"]
+__all__ = ["Fact", "Pair", "attacker", "noise", "preparation", "program", "smoothed", "surface_range", "thing"]
 
 Fact = tuple[str, str | int | float]  # its name and its value
 Pair = tuple[float, float]
@@ -26,6 +26,14 @@ def attacker(threat: Threat) -> str:
     bits = math.ceil(math.log2((t.high - t.low) / t.step + 1) - 1e-9)
     values = f"{bits}-bit" if threat.quantized else "real-valued"
     return f"{values}, {threat.interpolation}" if t.interpolates else values
+
+
+def program(threat: Threat) -> str:
+    """What an attacker does who computes a tone in floating point, as the package's own does."""
+    t = threat.transform
+    if not isinstance(t, Tone) or not (types := threat.floats):
+        raise ValueError(f"no program of {t.name} stays within a tolerance of {threat.off_by:g}")
+    return f"computes {t.formula} in {' or '.join(types)}, clamps, multiplies by 255 and rounds half to even"
 
 
 def smoothed(defence: Defence, *, nested: bool = False) -> str:

@@ -42,7 +42,9 @@ from torch import Tensor
 
 from warpcert.classifier.levels import check_step
 from warpcert.exhaustive.paths import Path, path_of
+from warpcert.exhaustive.programs import Program, programs, switches
 from warpcert.threat import Threat
+from warpcert.transforms import Gradation
 
 __all__ = ["Crossings", "find_crossings", "levels", "ragged"]
 
@@ -67,13 +69,14 @@ class Crossings:
     low: Tensor  # int64 [E]: inside, every level from low …
     high: Tensor  # int64 [E]: … to high may occur
     equation: Tensor  # int64 [E,6]: overlapping events with proportional rows cross at exactly the same γ; 0: not known
+    switch: Tensor  # float64 [E,P]: in the order of these the events with an equation happen in each of P programs
 
     def __len__(self) -> int:
         return self.pixel.numel()
 
     def take(self, event: Tensor) -> Crossings:
         """These events, in this order."""
-        columns = ("pixel", "lower", "upper", "before", "after", "low", "high", "equation")
+        columns = ("pixel", "lower", "upper", "before", "after", "low", "high", "equation", "switch")
         return replace(self, **{name: getattr(self, name)[event] for name in columns})
 
     def mirrored(self) -> Crossings:
@@ -86,6 +89,7 @@ class Crossings:
             upper=-self.lower,
             before=self.after,
             after=self.before,
+            switch=-self.switch,
         )
         return turned.take(turned.upper.argsort(stable=True))
 
@@ -129,8 +133,13 @@ def find_crossings(
     if not 0 <= tolerance < 0.1 / 255:
         raise ValueError(f"tolerance must lie in [0, {0.1 / 255:.1e}), a tenth of a level; got {tolerance}")
     value, whole = levels(x)
+    if isinstance(threat.transform, Gradation) and bool(((value == 0) & (x != 0)).any()):
+        value, whole = 255 * x.double(), False  # no `gain` holds for what is nearly black: it is taken as it is
     first, last = near or (threat.box.lower[0], threat.box.upper[0])
     path = path_of(value, threat, check_step(step), (first, last))
+    # Equations are about exact values. Who rounds these hands over what they give; unrounded they become floats first.
+    exact = whole and threat.quantized
+    followed = programs(threat, x, value, tolerance) if exact else []
     if whole and x.dtype != torch.uint8:
         away = float((x.double() - value / 255).abs().max()) if x.numel() else 0.0
         tolerance += 1.01 * away * path.gain
@@ -141,8 +150,7 @@ def find_crossings(
             events, interval = _decide(path, interval, margin, path.slack)
             found.append(events)
     events = _merge(tuple(map(torch.cat, zip(*found, strict=True))), 2.0**-48 * max(abs(first), abs(last)))
-    # Equations are about exact values. Who rounds these hands over what they give; unrounded they become floats first.
-    return _settle(path, events, x.shape, (first, last), tolerance, whole and threat.quantized)
+    return _follow(_settle(path, events, x.shape, (first, last), tolerance, exact), followed, step)
 
 
 def ragged(count: Tensor, total: int | None = None) -> tuple[Tensor, Tensor]:
@@ -265,5 +273,22 @@ def _settle(
     look = path.look(pixel, (lower + upper) / 2, (upper - lower) / 2 + 1e-9)  # 1e-9: clear of other cells for sure
     equation = path.equation(look.piece, pixel, low, (before - after).sign())
     equation *= (look.smooth & pair & (before != after) & ~(early & late) & exact)[:, None]
-    image, columns = start.to(torch.uint8).reshape(shape), (pixel, lower, upper, before, after, low, high, equation)
+    image, still = start.to(torch.uint8).reshape(shape), still.new_empty(pixel.numel(), 0)
+    columns = (pixel, lower, upper, before, after, low, high, equation, still)
     return Crossings(image, gamma, tolerance, *columns).take(upper.argsort(stable=True))
+
+
+def _follow(c: Crossings, followed: list[Program], step: int) -> Crossings:
+    """With the order in which the programs switch. An event that goes the other way than its program is no part of a
+    coincidence.
+    """
+    if not followed:
+        return c
+    known, rises = (c.equation != 0).any(1), c.after > c.before
+    for program in followed:
+        known &= program.rises(c.pixel) == rises
+    event, switch = known.nonzero()[:, 0], c.lower.new_zeros(len(c), len(followed))
+    for i, program in enumerate(followed):
+        least = step * c.high[event] - step // 2
+        switch[event, i] = switches(program, c.pixel[event], least, c.gamma)
+    return replace(c, equation=c.equation * known[:, None], switch=switch)

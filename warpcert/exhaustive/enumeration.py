@@ -1,8 +1,9 @@
 """Every 8-bit image that the attacker can hand over, in the order of γ.
 
 Guarantee. `images` yields q(z) for every γ ∈ Γ and every z with |z − T_γ x| ≤ tolerance; in a plan with bundles,
-q(T_γ x) for every γ ∈ Γ in exact arithmetic, with values on a threshold rounded up, down or to even. What is possible
-at a γ is among the images whose onset is at most γ.
+q(T_γ x) for every γ ∈ Γ in exact arithmetic, with values on a threshold rounded up, down or to even, and, if it is
+`followed`, what each program of `programs` makes of every γ ∈ Γ. What is possible at a γ is among the images whose
+onset is at most γ.
 
 Argument. Outside its events a pixel is settled, inside it takes one of the event's levels. Given γ let h ≥ γ be the
 next upper end of an event. Events that contain γ contain h, and a pixel settled at γ is at h settled alike or in an
@@ -23,13 +24,21 @@ combinations. If a clique exceeds `limit`, events that are strictly monotone, ha
 equations V − (k+½) = 0 (in integers, compared exactly) are bundled: the union is an interval on which they have one
 common root. Left of it none has switched, right of it all have, on it all values lie on thresholds. An attacker who
 does not round has no bundles: even exact values are handed over as floats, which near γ* are off to either side.
+
+Programs. An attacker who computes in floating point does not switch all of a bundle at once. But by `programs` each
+event e has a number t_e so that at the scalar s of γ it has happened if and only if t_e ≤ s (mirrored: −t_e < −s). So
+its pictures near γ* are those in which the events with the j least numbers have happened, j = 0, 1, …: as many as there
+are different numbers, and one more. Anywhere on the union of the bundle's intervals each of its pixels is on one of its
+two levels, for the program stays within the tolerance, and beyond the union all are settled. So a followed bundle is
+like an event on the whole union, with these pictures for levels, and the argument above holds for it. (It is about one
+event of a pixel at a time: if the union meets another event of one of its pixels, the plan is not followed.)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -42,6 +51,7 @@ __all__ = ["Chunks", "Plan", "images", "plan"]
 
 _BLOCK = 128  # steps whose changes are summed up one after the other
 _TIES = 5  # states of a bundle: before, after, rounded to even, down, up; if all rise or all fall the first three
+# are all; if they also start at levels all even or all odd, the first two. States of the programs follow.
 
 
 @final
@@ -55,13 +65,15 @@ class Plan:
     upper: Tensor  # float64 [S]
     onset: Tensor  # float64 [S+1]: of the spine after s steps; that of a clique is onset[base + 1]
     bundled: Tensor  # bool [S]
+    rank: Tensor  # int64 [E,P]: of a bundle's events, the order in which they happen in each program
+    begin: Tensor  # int64 [S,P]: the first of a bundle's states that is about this program
     base: Tensor  # int64 [K]: steps before the clique
-    radix: Tensor  # int64 [K]
-    rows: Tensor  # int64 [K]: combinations, radix^members
+    rows: Tensor  # int64 [K]: combinations of its members' states
     common: Tensor  # float64 [K]: all its events contain [common, upper[base]]
     clique: Tensor  # int64 [M]
     event: Tensor  # int64 [M]
-    place: Tensor  # int64 [M]: radix^(position of the event's step in the clique)
+    states: Tensor  # int64 [M]: of the event's step …
+    place: Tensor  # int64 [M]: … and the product of those before it in the clique
     unresolved: int  # cliques of more combinations than the limit, left out …
     doubt: float  # … and the least onset of one; ∞ if there are none
 
@@ -78,25 +90,73 @@ class Plan:
     def bundles(self) -> int:
         return int(self.bundled.sum())
 
+    @property
+    def followed(self) -> bool:
+        """Whether it has what the programs produce."""
+        return self.rank.shape[1] > 0
+
 
 def plan(crossings: Crossings, limit: int = 1024) -> Plan:
     """Steps and cliques; if a clique has more than `limit` combinations, exactly coinciding events are bundled."""
     made, crowded = _draw(crossings, torch.arange(len(crossings), device=crossings.pixel.device), limit)
-    return _draw(crossings, _bundle(crossings, crowded), limit)[0] if made.unresolved else made
+    if not made.unresolved:
+        return made
+    group = _bundle(crossings, crowded)
+    if not _apart(crossings, group):
+        crossings = replace(crossings, switch=crossings.switch[:, :0])
+    return _draw(crossings, group, limit)[0]
+
+
+def _ends(c: Crossings, group: Tensor, count: int, whole: bool) -> tuple[Tensor, Tensor]:
+    """The intervals of groups: what their events have in common or, if `whole`, all that they cover."""
+    sign = -1 if whole else 1
+    lower = c.lower.new_full((count,), -math.inf).scatter_reduce(0, group, sign * c.lower, "amax")
+    upper = c.lower.new_full((count,), math.inf).scatter_reduce(0, group, sign * c.upper, "amin")
+    return sign * lower, sign * upper
+
+
+def _apart(c: Crossings, group: Tensor) -> bool:
+    """Whether the events of a pixel lie in groups that do not meet."""
+    _, group, size = torch.unique(group, return_inverse=True, return_counts=True)
+    lower, upper = (end[group] for end in _ends(c, group, size.numel(), True))
+    order = c.lower.argsort(stable=True)
+    order = order[c.pixel[order].argsort(stable=True)]
+    same = c.pixel[order][1:] == c.pixel[order][:-1]
+    return not bool((same & (lower[order][1:] <= upper[order][:-1])).any())
+
+
+def _states(c: Crossings, step: Tensor, size: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """For steps that are bundles, events by step: the order [E,P] in which events happen in each program, the first
+    state that is about it [S,P], and how many states there are [S].
+    """
+    alike = torch.zeros_like(size).scatter_add(0, step, (c.after - c.before).sign()).abs() == size
+    odd = torch.zeros_like(size).scatter_add(0, step, c.low % 2)
+    states = torch.where(alike, 3 - ((odd == 0) | (odd == size)).long(), _TIES)
+    rank, begin = torch.zeros_like(c.switch, dtype=torch.int64), list[Tensor]()
+    for i, switch in enumerate(c.switch.unbind(1)):
+        order = switch.argsort(stable=True)
+        order = order[step[order].argsort(stable=True)]
+        switch, owner = switch[order], step[order]
+        fresh = torch.ones_like(order)
+        fresh[1:] = (switch[1:] != switch[:-1]) | (owner[1:] != owner[:-1])
+        moments = torch.zeros_like(size).scatter_add_(0, owner, fresh)
+        rank[order, i] = fresh.cumsum(0) - 1 - (moments.cumsum(0) - moments)[owner]
+        begin.append(states)
+        states = states + moments - 1  # the first moment has passed, the first two … all but the last
+    return rank, torch.stack(begin, 1) if begin else rank.new_zeros(size.numel(), 0), states
 
 
 def _draw(c: Crossings, group: Tensor, limit: int) -> tuple[Plan, Tensor]:
     """The plan in which a group of events is one step, and which events overlap others."""
     _, group, size = torch.unique(group, return_inverse=True, return_counts=True)
-    lower = c.lower.new_full(size.shape, -math.inf).scatter_reduce(0, group, c.lower, "amax")
-    upper = c.lower.new_full(size.shape, math.inf).scatter_reduce(0, group, c.upper, "amin")
+    lower, upper = _ends(c, group, size.numel(), whole=c.switch.shape[1] > 0)
     order = upper.argsort(stable=True)
     step, event = order.argsort()[group].sort(stable=True)
     c, lower, upper, size = c.take(event), lower[order], upper[order], size[order]
     head = size.cumsum(0) - size  # first event of each step
     bundled = size > 1
-    alike = torch.zeros_like(size).scatter_add(0, step, (c.after - c.before).sign()).abs() == size
-    states = torch.where(bundled, torch.where(alike, 3, _TIES), (c.high - c.low + 1)[head])
+    rank, begin, states = _states(c, step, size)
+    states = torch.where(bundled, states, (c.high - c.low + 1)[head])
     plain = (states == 2) & (c.before != c.after)[head]
 
     least = lower.flip(0).cummin(0).values.flip(0)
@@ -120,19 +180,22 @@ def _draw(c: Crossings, group: Tensor, limit: int) -> tuple[Plan, Tensor]:
     who, position = ragged(count)
     clique, by_clique = (skipped[who] + position).sort(stable=True)
     who, base, members = who[by_clique], index[small], members[small]
-    radix = torch.ones_like(base).scatter_reduce(0, clique, states[who], "amax")
     common = lower.new_full(base.shape, -math.inf).scatter_reduce(0, clique, lower[who], "amax")
     position = torch.arange(who.numel(), device=who.device) - (members.cumsum(0) - members)[clique]
-    fits = members * radix.double().log2() <= bits
+    fits = torch.zeros_like(common).scatter_add(0, clique, states[who].double().log2()) <= bits
     keep = fits[clique]
     who, clique, position = who[keep], (fits.cumsum(0) - 1)[clique[keep]], position[keep]
-    base, radix, common, rows = base[fits], radix[fits], common[fits], radix[fits] ** members[fits]
+    base, common = base[fits], common[fits]
+    table = torch.ones(base.numel(), int(bits) + 2, dtype=torch.int64, device=base.device)
+    table[clique, position + 1] = states[who]
+    product = table.cumprod(1)
+    rows, place = product[:, -1], product[clique, position]
     pair, nth = ragged(size[who])  # a member is a step: list its events
-    listed = clique[pair], head[who[pair]] + nth, (radix[clique] ** position)[pair]
+    listed = clique[pair], head[who[pair]] + nth, states[who][pair], place[pair]
     wanted[base] = False
     unresolved = int(wanted.sum())
     doubt = float(least[wanted].min()) if unresolved else math.inf
-    made = Plan(c, step, lower, upper, onset, bundled, base, radix, rows, common, *listed, unresolved, doubt)
+    made = Plan(c, step, lower, upper, onset, bundled, rank, begin, base, rows, common, *listed, unresolved, doubt)
     return made, among(new & (opened - index > 1))[1][step] > 0
 
 
@@ -238,10 +301,14 @@ class Chunks:
         owner, event, place = made.clique[lo:hi] - first, made.event[lo:hi], made.place[lo:hi]
         pair, number = ragged(rows[owner], written)
         row, event = (rows.cumsum(0) - rows)[owner[pair]] + number, event[pair]
-        digit = number // place[pair] % made.radix[first:last][owner[pair]]
+        digit = number // place[pair] % made.states[lo:hi][pair]
         low, high = c.low[event], c.high[event]
         tie = torch.stack((c.before[event], c.after[event], low + low % 2, low, high), 1)
         tie = tie.gather(1, digit.clamp(max=_TIES - 1)[:, None])[:, 0]
-        level = torch.where(made.bundled[made.step[event]], tie, torch.minimum(low + digit, high))
+        step = made.step[event]
+        for rank, begin in zip(made.rank.unbind(1), made.begin.unbind(1), strict=True):
+            nth = digit - begin[step]
+            tie = torch.where(nth < 0, tie, torch.where(rank[event] <= nth, c.after[event], c.before[event]))
+        level = torch.where(made.bundled[step], tie, torch.minimum(low + digit, high))
         image[row, c.pixel[event]] = level.to(torch.uint8)
         return image, torch.stack((made.upper[base], made.common[first:last], made.onset[base + 1]), 1)[clique]

@@ -12,7 +12,7 @@ from torch.nn.functional import max_pool2d, pad
 from warpcert.classifier.levels import highest
 from warpcert.exhaustive.equations import FlowEquation, ToneEquation
 from warpcert.threat import Threat
-from warpcert.transforms import Flow, Tone
+from warpcert.transforms import Flow, Gradation, Tone
 from warpcert.transforms.grid import points
 
 __all__ = ["Moved", "Path", "Recoloured", "path_of", "refusal"]
@@ -162,7 +162,42 @@ class Recoloured:
         return ToneEquation(self.transform.pivot).rows(one, self.value[piece].round().long())
 
 
-Path = Moved | Recoloured
+@final
+class Graded:
+    """V under a gradation: one piece per pixel, with bounds of V' and V'' on every interval.
+
+    Of an 8-bit picture pixels of equal value meet each threshold together: an equation names the value and the level.
+    Of two values no more is claimed. `gain` is about values of at least almost one level: black has to be exact.
+
+    Slack. `rounding` tells how far float64 is off, in V and in V'; multiplying by 255 and adding the offset of the
+    levels take a few more operations on numbers below 2·255.
+    """
+
+    stride = 1.0
+
+    def __init__(self, value: Tensor, transform: Gradation, ends: tuple[float, float], step: int) -> None:
+        self.transform, self.value, self.step, self.top = transform, value.flatten(), step, highest(step)
+        self.gain = transform.growth(*ends, least=0.99 / 255)
+        self.slack = 255 / step * (2 * transform.allowance(max(map(abs, ends))) + 32) * _EPS
+
+    def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> _Pair:
+        x = self.value[piece] / 255
+        value, slope = self.transform.value(gamma, x), self.transform.slope(gamma, x)
+        return (255 * value + _offset(self.step)) / self.step, 255 / self.step * slope
+
+    def look(self, pixel: Tensor, gamma: Tensor, half: Tensor) -> Look:
+        value, slope = self.on(pixel, pixel, gamma)
+        steep, bend = self.transform.bends(gamma - half, gamma + half, self.value[pixel] / 255)
+        scale = 255 / self.step
+        return Look(pixel, value, slope, scale * bend, scale * steep, steep >= 0)
+
+    def equation(self, piece: Tensor, pixel: Tensor, level: Tensor, falls: Tensor) -> Tensor:
+        rows = level.new_zeros(len(level), 6)
+        rows[:, 0], rows[:, 1] = 1, 1 + 256 * self.value[piece].round().long() + level
+        return rows
+
+
+Path = Moved | Recoloured | Graded
 
 
 def _offset(step: int) -> float:
@@ -173,10 +208,10 @@ def _offset(step: int) -> float:
 def refusal(threat: Threat, step: int) -> str:
     """Why not every picture of this attacker can be enumerated; "" if it can."""
     t = threat.transform
-    if t.item_dims != 3 or not isinstance(t, Flow | Tone):
+    if t.item_dims != 3 or not isinstance(t, Flow | Tone | Gradation):
         return (
-            "exhaustive verification is for pictures under a linear flow or a tone, with one parameter (rotation, "
-            f"scaling, brightness, contrast); got {t.name}"
+            "exhaustive verification is for pictures under a linear flow or a change of values, with one parameter "
+            f"(rotation, scaling, shear, brightness, contrast, power); got {t.name}"
         )
     if not threat.quantized and step == 1:
         return "against attackers who do not round, the classifier must see levels only: wc.Levels(network, step=8)"
@@ -192,5 +227,7 @@ def path_of(value: Tensor, threat: Threat, step: int, ends: tuple[float, float])
     transform = threat.transform
     if isinstance(transform, Flow):
         return Moved(value, transform, ends, step)
+    if isinstance(transform, Gradation):
+        return Graded(value, transform, ends, step)
     assert isinstance(transform, Tone)
     return Recoloured(value, transform, ends, step)

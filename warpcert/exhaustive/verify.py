@@ -52,8 +52,8 @@ class Verdict:
     """What was found out about f on {q(T_γ x) : γ ∈ Γ}.
 
     held        f answers `label` for all γ ∈ held·Γ; None if not even γ = 0 is proved. `scope` says for which attacker:
-                "tolerance", any arithmetic within the tolerance of T; "exact", exact arithmetic only, as some crossings
-                coincide in too many pixels
+                "tolerance", any arithmetic within the tolerance of T; where some crossings coincide in too many pixels
+                "program", the floating-point programs of `programs`, or "exact", exact arithmetic only
     gamma       a parameter at which f answers differently, on `image` = q(T_γ x), the nearest to 0 that was found
     reason      what ended the walk, if it ended before Γ did
     """
@@ -111,7 +111,7 @@ def verify(
         held=held if judge.limit > 0 else None,
         gamma=judge.gamma,
         image=judge.image,
-        scope="exact" if walk.bundles else "tolerance",
+        scope=walk.scope,
         reason=judge.reason or f"all {judge.evaluated} images agree",
         images=walk.images,
         evaluated=judge.evaluated,
@@ -162,7 +162,12 @@ class _Walk:
         self.until = time.perf_counter() + (math.inf if terms.time_limit is None else terms.time_limit)
         self.whole = min(1.0, judge.limit) or 1.0
         self.crossings = self.cliques = self.bundles = self.unresolved = self.images = 0
-        self.isolation = 0.0
+        self.isolation, self.followed = 0.0, True
+
+    @property
+    def scope(self) -> str:
+        """For which arithmetic of the attacker all images were asked about."""
+        return "tolerance" if not self.bundles else "program" if self.followed else "exact"
 
     def go(self, start: float, end: float) -> None:
         """Through the slice start … end, as multiples of Γ."""
@@ -180,6 +185,7 @@ class _Walk:
         self.crossings += sum(len(h.made.crossings) for h in halves)
         self.cliques += sum(h.made.base.numel() for h in halves)
         self.bundles += sum(h.made.bundles for h in halves)
+        self.followed &= all(h.made.followed for h in halves if h.made.bundles)
         self.images += sum(h.made.below(self.judge.limit * h.unit) for h in halves)
 
     def _late(self, t: float) -> bool:

@@ -50,7 +50,12 @@ class DistX(Sampling):
         named(self.bound, self.time_limit)
 
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
-        return smooths_over(classifier, threat, self.name) or needs_noise(classifier, self.name)
+        if why := smooths_over(classifier, threat, self.name) or needs_noise(classifier, self.name):
+            return why
+        why = threat.transform.no_error_bound
+        return (
+            f"dist-x has no proved bound for {threat.transform.name}: {why}" if why and self.bound != "sampled" else ""
+        )
 
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None

@@ -34,7 +34,8 @@ class Exact(Method):
 
     Every image's leading logit must lead by the classifier's slack, times the largest logit (at least 1). The
     attacker's arithmetic is that of the threat: see `Threat.tolerance`. Attackers that compute T in float32 err by more
-    under rotation and scaling (4·10⁻⁶ was seen at 32×32): for them, pass tolerance = 5·10⁻⁷·(H + W).
+    under rotation and scaling (4·10⁻⁶ was seen at 32×32): for them, pass tolerance = 5·10⁻⁷·(H + W). Where many pixels
+    meet a threshold at one γ, the statement is about the attackers that its sentence names: see `Enumeration.scope`.
 
     time_limit  seconds for one picture; what is proved by then is certified
     """

@@ -21,7 +21,7 @@ from warpcert.transforms import kernels
 
 __all__ = ["Indiv"]
 
-CELLS = 6  # of a window, whose errors are timed for an estimate
+CELLS = 1  # of a window, whose errors are timed for an estimate
 
 
 @final

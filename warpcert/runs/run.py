@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
-import torch
-
 from warpcert import methods
 from warpcert.certificates import Certificate
 from warpcert.classifier import Classifier
@@ -16,7 +14,7 @@ from warpcert.learn.collect import collected
 from warpcert.learn.data import Dataset
 from warpcert.learn.foreign import open_model
 from warpcert.runs import album, engine, summary
-from warpcert.runs.job import AttackPlan, Held, Job
+from warpcert.runs.job import AttackPlan, Held, Job, device_of
 from warpcert.runs.progress import Watch
 from warpcert.runs.runner import run
 from warpcert.runs.store import Store, read_config, read_records
@@ -62,18 +60,19 @@ class Run:
 
         return write([self.folder], Path(path))
 
-    def classifier(self, device: str = "cpu") -> Classifier:
-        """The classifier that was certified, opened anew; a ValueError if it cannot be found or is another one."""
-        told = self.config["classifier"]
-        if not self.config["model"]:
+    def classifier(self, device: str = "cpu", model: str | None = None) -> Classifier:
+        """The classifier that was certified, opened anew (from another place, if one is named); a ValueError if it
+        cannot be found or is another one.
+        """
+        told, name = self.config["classifier"], model or self.config["model"]
+        if not name:
             raise ValueError(f"the classifier of {self.folder} was made in Python: build it again and use it directly")
         shape = self.config.get("shape")
-        opened = open_model(self.config["model"], tuple(shape) if shape else None, torch.device(device))
-        found = opened.classifier(told["facts"])
+        found = open_model(name, tuple(shape) if shape else None, device_of(device)).classifier(told["facts"])
         if found.fingerprint != told["fingerprint"]:
             raise ValueError(
-                f"{self.config['model']} is not the classifier that was certified: its fingerprint is "
-                f"{found.fingerprint[:12]}…, and the run's is {told['fingerprint'][:12]}…"
+                f"{name} is not the classifier that was certified: its fingerprint is {found.fingerprint[:12]}…, and "
+                f"that of the run is {told['fingerprint'][:12]}…"
             )
         return found
 

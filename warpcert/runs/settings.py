@@ -69,6 +69,8 @@ def _compared(config: dict[str, Any]) -> dict[str, Any]:
     kept = {k: v for k, v in config.items() if k not in PLACE}
     if "indices" in kept:
         kept["indices"] = kept["indices"][0]
+    if "settings" in kept:  # one that is left open may be of a later version
+        kept["settings"] = {k: v for k, v in kept["settings"].items() if v is not None}
     if "classifier" in kept:
         kept["classifier"] = kept["classifier"]["fingerprint"]
     return kept

@@ -13,13 +13,14 @@ from typing import SupportsIndex, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import xlogy
-from scipy.stats import beta, binomtest
+from scipy.stats import beta, binomtest, fisher_exact
 
 __all__ = [
     "Ledger",
     "OverspentError",
     "acceptance_bound",
     "accepts",
+    "differ",
     "exceedance_bound",
     "futile",
     "log_evidence",
@@ -136,6 +137,15 @@ def top_two_significant(counts: ArrayLike, alpha: float) -> bool:
     _open_unit("alpha", alpha)
     second, first = (int(v) for v in np.sort(votes)[-2:])
     return first > second and bool(binomtest(first, first + second, 0.5).pvalue <= alpha)
+
+
+def differ(k: int, n: int, other_k: int, other_n: int, alpha: float) -> bool:
+    """Whether k of n and other_k of other_n cannot be counts of one share: Fisher's exact test at level alpha. Of two
+    counts of the same share it says so with probability ≤ alpha.
+    """
+    _count("k", k, n)
+    _count("k", other_k, other_n)
+    return bool(fisher_exact(np.array([[k, n - k], [other_k, other_n - other_k]])).pvalue <= alpha)
 
 
 def samples_needed(p: float, alpha: float) -> int:

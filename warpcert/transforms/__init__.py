@@ -7,6 +7,8 @@ from warpcert.transforms.base import PointwiseTransform, SpatialTransform, Trans
 from warpcert.transforms.brightness import Brightness
 from warpcert.transforms.contrast import Contrast
 from warpcert.transforms.flow import Flow
+from warpcert.transforms.gradation import Gradation
+from warpcert.transforms.power import Power
 from warpcert.transforms.preprocess import Preprocess
 from warpcert.transforms.rotation import Rotation
 from warpcert.transforms.scaling import Scaling
@@ -22,7 +24,9 @@ __all__ = [
     "Brightness",
     "Contrast",
     "Flow",
+    "Gradation",
     "PointwiseTransform",
+    "Power",
     "Preprocess",
     "Rotation",
     "Scaling",
@@ -37,7 +41,7 @@ __all__ = [
 ]
 
 TRANSFORMS: dict[str, Transform] = {
-    t.name: t for t in (Rotation(), Translation(), Scaling(), Shear(), Brightness(), Contrast(), Volume())
+    t.name: t for t in (Rotation(), Translation(), Scaling(), Shear(), Brightness(), Contrast(), Power(), Volume())
 }
 
 

@@ -42,6 +42,7 @@ class Transform(ABC):
     low: ClassVar[float] = 0.0
     high: ClassVar[float] = 1.0
     step: ClassVar[float] = 1 / 255  # between neighbouring values of what the attacker hands over
+    no_error_bound: ClassVar[str] = ""  # why what q does between two of them has no proved bound, if that is so
 
     @abstractmethod
     def __call__(self, x: Tensor, gamma: Tensor, interpolation: str = "bilinear") -> Tensor:

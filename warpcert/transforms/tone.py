@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, final
 
+import torch
 from torch import Tensor
 
 from warpcert.transforms.base import PointwiseTransform
@@ -24,11 +25,40 @@ class Tone(PointwiseTransform):
 
     @final
     def value(self, gamma: Any, x: Any) -> Any:
+        return self.moved(x, self.amount(gamma))
+
+    @final
+    def amount(self, gamma: Any) -> Any:
+        """s, the scalar that moves all values: γ or e^γ."""
+        return gamma if self.pivot is None else gamma.exp()
+
+    @final
+    def moved(self, x: Any, s: Any) -> Any:
+        """x moved by this s."""
         if self.pivot is None:
-            return x + gamma
+            return x + s
         if self.pivot == 0:
-            return x * gamma.exp()
-        return (x - self.pivot) * gamma.exp() + self.pivot
+            return x * s
+        return (x - self.pivot) * s + self.pivot
+
+    @property
+    @final
+    def formula(self) -> str:
+        """What `value` computes, operation by operation."""
+        if self.pivot is None:
+            return "x + γ"
+        return "x · e^γ" if self.pivot == 0 else f"(x − {self.pivot:g}) · e^γ + {self.pivot:g}"
+
+    @final
+    def follows(self, tolerance: float, extent: float) -> tuple[str, ...]:
+        """The floating-point types in which q(T_γ x) stays within the tolerance for |γ| ≤ extent, from 8-bit pictures
+        x. With unit roundoff u: u for x, which T makes `gain` times as large, `rounding` for T, u for the product with
+        255; 1 % for products of errors.
+        """
+        gain = 1.0 if self.pivot is None else math.exp(extent)
+        most = max(float(self.rounding(torch.tensor(x, dtype=torch.float64), extent)) for x in (0.0, 1.0))
+        units = {"float64": 2.0**-53, "float32": 2.0**-24}
+        return tuple(name for name, u in units.items() if 1.01 * u * (most + gain + 1) <= tolerance)
 
     @final
     def gain(self, beta: Tensor) -> Tensor:

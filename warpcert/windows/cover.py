@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from warpcert.threat import Threat
-from warpcert.transforms import Flow, Preprocess, Shift, Tone
+from warpcert.transforms import Flow, Gradation, Preprocess, Shift, Tone
 from warpcert.windows.pieces import Scene, center_images, distances
 
 __all__ = ["Windows", "cover_windows", "halved"]
@@ -87,7 +87,7 @@ def cover_windows(
         raise ValueError(f"target must be a finite E > 0; got {target}")
     if transform.item_dims != 3:
         raise ValueError(f"a cover is about pictures; {transform.name} is about sounds")
-    if not isinstance(transform, Flow | Shift | Tone):
+    if not isinstance(transform, Flow | Shift | Tone | Gradation):
         raise transform.unknown("no bound of windows is known")
     scene = Scene(x.double(), threat, preprocess, rounded)
     if transform.interpolates and scene.kernel.gradient is None:

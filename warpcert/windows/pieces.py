@@ -6,7 +6,8 @@ that are affine in each parameter, up to a remainder per pixel:
   a flow    two ends, and the remainder of a chord (`chord_remainder`);
   a shift   four corners; between grid lines a bilinear interpolant is exactly such a combination, and a bicubic one up
             to (w_y²/8)·sup|f_yy| + (w_x²/8)·sup|f_xx|: a chord along y, then one along x;
-  a tone    two ends, exactly: the picture moves along a straight line.
+  a tone    two ends, exactly: the picture moves along a straight line;
+  a gradation  two ends, up to (w²/8)·sup|V''| for a piece of width w: the remainder of a chord.
 
 What the attacker computes may differ from T_γ x: float32 coordinates are rounded, which costs that much times the slope
 of the interpolant around the source point, and so are float32 sums. Both join the remainder. Rounding to levels is
@@ -28,7 +29,7 @@ from torch.nn.functional import max_pool2d
 from warpcert.errors.curve.path import Tables, chord_remainder, tables
 from warpcert.errors.float32 import UNIT, coordinate_error, value_error
 from warpcert.threat import Threat
-from warpcert.transforms import Flow, Preprocess, Shift, SpatialTransform, Tone, grid
+from warpcert.transforms import Flow, Gradation, Preprocess, Shift, SpatialTransform, Tone, grid
 from warpcert.transforms.kernels import Kernel, kernel
 
 __all__ = ["Scene", "center_images", "distances"]
@@ -172,6 +173,9 @@ def _remainder(scene: Scene, nodes: Tensor) -> Tensor:
         f_yy, f_xx = (curved[:, None, None, :, i] for i in (3, 4))
         bent: Tensor = right * f_xx + down * f_yy  # [J,a,b,H·W,C]
         return bent.movedim(-1, -2).flatten(1, 2).reshape(len(nodes), -1, *shape)
+    if isinstance(transform, Gradation):
+        low, high = nodes[:, :-1, :, None, None], nodes[:, 1:, :, None, None]
+        return (high - low).square() / 8 * transform.bends(low, high, scene.x)[1]
     return torch.zeros_like(scene.x)
 
 

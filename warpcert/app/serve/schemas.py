@@ -32,9 +32,7 @@ class Predict(PictureRequest):
     """Ask for the deployed answer. The settings are for votes: a classifier without noise does not use them."""
 
     n: int = Field(1000, ge=1, description="votes, or with `early` the most that may be drawn")
-    alpha: float = Field(
-        0.001, gt=0, lt=1, description="allowed probability that another class wins the votes"
-    )
+    alpha: float = Field(0.001, gt=0, lt=1, description="allowed probability that another class wins the votes")
     early: bool = Field(False, description="stop as soon as an anytime-valid test has settled the answer")
 
 

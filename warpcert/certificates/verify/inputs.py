@@ -9,7 +9,7 @@ from warpcert.certificates.verify.common import refuse
 
 __all__ = ["exhausted"]
 
-SCOPES = ("tolerance", "exact")
+SCOPES = ("tolerance", "program", "exact")
 FINEST = 0.1 / 255  # a tenth of a level: no enumeration takes larger tolerances
 
 
@@ -32,6 +32,7 @@ def exhausted(c: Exhausted) -> bool:
     refuse(not 0 < done.held <= 1, "an enumeration holds on t·Γ with 0 < t ≤ 1")
     refuse(not (0 <= done.slack < math.inf and done.slack < done.margin < math.inf), "the label leads by too little")
     refuse(done.scope not in SCOPES, f"scope {done.scope!r} is not one of {', '.join(SCOPES)}")
+    refuse(done.scope == "program" and not c.threat.floats, "no program of that attacker is known, or not that exactly")
     refuse(done.scope == "exact" and not c.threat.quantized, "attackers who do not round hand over floats")
     told = done.tolerance is not None or bool(c.classifier.formerly)
     refuse(not told or done.tolerance not in (None, c.threat.off_by), "the tolerance is not that of the threat")

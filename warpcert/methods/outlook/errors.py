@@ -12,8 +12,8 @@ from warpcert.classifier.defence import Defence
 
 __all__ = ["foreseen"]
 
-FEW, MORE = 2, 8  # β's that are tried: what the picture costs is told from what every β costs
-QUICK = 1.0  # seconds for few, up to which more are tried
+FEW, MORE = 1, 8  # β's that are tried: what the picture costs is told from what every β costs
+QUICK = 10.0  # seconds for few, beyond which more are not tried
 
 
 def foreseen(

@@ -1,4 +1,4 @@
-"""`warpcert check`: the arithmetic of what was written, redone."""
+"""`warpcert check`: the arithmetic of what was written, redone; and with the model at hand, a sample of the work."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from warpcert.app.cli.options import DATA_VARIABLE, add_device, natural, positive
+
 __all__ = ["add", "run"]
 
 SHOWN = 10  # problems that are printed
@@ -15,6 +17,19 @@ SHOWN = 10  # problems that are printed
 
 def add(p: argparse.ArgumentParser) -> None:
     p.add_argument("folder", type=Path, help="a run folder, or a JSON file that a server sent")
+    p.add_argument(
+        "--against",
+        nargs="?",
+        const="",
+        metavar="MODEL",
+        help="do a sample of the certificates again, with this model (none named: the run's)",
+    )
+    p.add_argument("--sample", type=positive, default=3, help="how many are done again (default: %(default)s)")
+    p.add_argument("--data", help="the data of the run, where its name does not find it")
+    p.add_argument("--data-root", type=Path, help=f"folder with the datasets (default: ${DATA_VARIABLE})")
+    p.add_argument("--split", default="test", choices=("train", "test"))
+    p.add_argument("--seed", type=natural, help="of the sample (default: fresh)")
+    add_device(p)
     p.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
 
@@ -26,6 +41,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         problems, count = verify_file(args.folder), 1
     else:
         problems, count = verify(args.folder), sum(1 for _ in read_records(args.folder))
+        if args.against is not None and not problems:
+            problems = _again(args, console)
     if args.json:
         print(json.dumps({"certificates": count, "problems": problems}))
     for problem in problems[:SHOWN]:
@@ -35,3 +52,26 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if not args.json:
         print(f"{count} certificates checked, {len(problems)} problems")
     return 1 if problems else 0
+
+
+def _again(args: argparse.Namespace, console: Console) -> list[str]:
+    """What does not come out when a sample is done again."""
+    import secrets
+
+    from warpcert.learn import data
+    from warpcert.runs.again import Again
+    from warpcert.runs.progress import Watch
+    from warpcert.runs.run import Run
+
+    run = Run(args.folder)
+    dataset = data.load(args.data or run.config["data"], args.split, args.data_root)
+    dataset = dataset.shuffled() if run.config.get("order") == "shuffled" else dataset
+    again = Again(run, run.classifier(args.device, args.against or None), dataset)
+    problems = list(again.pictures())
+    chosen = again.sample(args.sample, secrets.randbits(32) if args.seed is None else args.seed)
+    with Watch(console) as watch:
+        for done, row in enumerate(chosen):
+            watch.show("done again", done, len(chosen))
+            problems += again.redone(row)
+    console.print(f"done again: pictures {', '.join(str(row.index) for row in chosen)}", soft_wrap=True)
+    return problems

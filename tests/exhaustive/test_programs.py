@@ -1,0 +1,279 @@
+"""Coinciding crossings: the package's own attack, in floating point, produces no picture that was not enumerated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, ClassVar, final
+
+import pytest
+import torch
+from test_crossings import everything, rows
+from torch import Tensor
+
+from warpcert import certificates, methods
+from warpcert.certificates import Exhausted
+from warpcert.classifier import Levels, Plain
+from warpcert.classifier.levels import level
+from warpcert.exhaustive import crossings as finding
+from warpcert.exhaustive.crossings import Crossings, find_crossings
+from warpcert.exhaustive.enumeration import Plan, images, plan
+from warpcert.exhaustive.programs import Program, programs, switches
+from warpcert.exhaustive.verify import Terms, verify
+from warpcert.threat import Threat
+from warpcert.transforms import Box, Tone
+
+
+@final
+class Fading(Tone):
+    """Contrast about the middle: dark values sink while bright ones rise."""
+
+    name = noun = "fading"
+    unit: ClassVar[str] = ""
+    unit_name: ClassVar[str] = ""
+    composition: ClassVar[str] = "parameters add"
+    pivot: ClassVar[float | None] = 0.5
+
+
+THREATS = {
+    "brightness": Threat.of("brightness", 0.011),
+    "darker": Threat.of("brightness", -0.3, 0),
+    "contrast": Threat.of("contrast", -20, 25),
+    "fading": Threat(Fading(), Box((-0.3,), (0.2,))),
+}
+
+
+VALUES = {  # many of which meet their thresholds together
+    "brightness": (3, 10, 17, 64, 100, 129, 200, 251),
+    "darker": (3, 10, 17, 64, 100, 129, 200, 251),
+    "contrast": (12, 36, 60, 84, 108, 132, 156, 204),
+    "fading": (131, 124, 138, 117, 145, 110, 152, 103),
+}
+
+
+def busy(key: str, floats: bool = False) -> Tensor:
+    g = torch.Generator().manual_seed(3)
+    x = torch.tensor(VALUES[key])[torch.randint(0, 8, (3, 6, 6), generator=g)].to(torch.uint8)
+    return x.float() / 255 if floats else x
+
+
+class Known:
+    """The pictures of one half of a plan, by hash, with the least onset of each."""
+
+    def __init__(self, made: Plan) -> None:
+        g = torch.Generator().manual_seed(1)
+        self.key = torch.randint(-(2**62), 2**62, (made.crossings.start.numel(),), generator=g)
+        parts = [(self.hash(image), where[:, 2]) for image, where in images(made, 4096)]
+        every, onset = (torch.cat(each) for each in zip(*parts, strict=True))
+        self.every, number = every.unique(return_inverse=True)
+        self.onset = torch.full(self.every.shape, torch.inf, dtype=torch.float64)
+        self.onset.scatter_reduce_(0, number, onset, "amin")
+
+    def hash(self, image: Tensor) -> Tensor:
+        return (image.flatten(1).long() * self.key).sum(1)
+
+    def missing(self, image: Tensor, gamma: Tensor) -> Tensor:
+        wanted = self.hash(image)
+        at = torch.searchsorted(self.every, wanted).clamp_(max=len(self.every) - 1)
+        return (self.every[at] != wanted) | (self.onset[at] > gamma)
+
+
+def beside(gamma: Tensor, count: int) -> Tensor:
+    """The `count` representable numbers on each side of every γ, in its type."""
+    bits = torch.int64 if gamma.dtype == torch.float64 else torch.int32
+    away = torch.arange(-count, count + 1, dtype=bits)
+    sign = torch.where(gamma.view(bits) < 0, -1, 1).to(bits)
+    return (gamma.view(bits)[:, None] + (sign[:, None] * away).to(bits)).view(gamma.dtype)
+
+
+def attacks(c: Crossings, made: Plan, threat: Threat, dtype: torch.dtype, count: int) -> Iterator[Tensor]:
+    """Around each tie: all γ next to those at which a pixel switches, next to the tie itself, at random on the
+    intervals of its events, and at all distances.
+    """
+    g = torch.Generator().manual_seed(2)
+    low, high = threat.box.lower[0], threat.box.upper[0]
+    bundled = made.bundled[made.step]
+    lower, upper, step = (t[bundled] for t in (made.crossings.lower, made.crossings.upper, made.step))
+    switch, ties = made.crossings.switch[bundled], made.bundled.nonzero()[:, 0]
+    for tie in ties[torch.linspace(0, len(ties) - 1, min(len(ties), 6)).long()].tolist():
+        own = step == tie
+        gamma = switch[own].unique()
+        gamma = gamma.log() if threat.transform.pivot is not None else gamma
+        middle = (lower[own].max() + upper[own].min()) / 2
+        turn = torch.cat((gamma[gamma.isfinite()], middle[None], *_around(middle, g))).to(dtype)
+        near = beside(turn, max(8, count // (3 * len(turn)))).flatten()
+        a, b = float(lower[own].min()), float(upper[own].max())
+        at_random = a + (b - a) * torch.rand(count // 3, generator=g, dtype=torch.float64)
+        far = 10 ** (-17 + 8 * torch.rand(count // 3, generator=g, dtype=torch.float64))
+        far = middle + far * (2 * torch.randint(0, 2, far.shape, generator=g) - 1)
+        gamma = torch.cat((near, at_random.to(dtype), far.to(dtype)))
+        yield gamma[(gamma.double() >= low) & (gamma.double() <= high)]
+
+
+def _around(middle: Tensor, g: torch.Generator) -> list[Tensor]:
+    """Where e^γ, computed, takes its next values."""
+    return [middle + k * 2.0**-53 * torch.arange(-40, 41, dtype=torch.float64) for k in (0.5, 1.0)]
+
+
+def missed(x: Tensor, threat: Threat, step: int, dtype: torch.dtype, count: int, c: Crossings | None = None) -> int:
+    """How many attacks of `Threat.attacked`, in floating point, were not enumerated, or with too late an onset."""
+    c = find_crossings(x, threat, threat.off_by, step) if c is None else c
+    halves = [(1, c.from_zero()), (-1, c.mirrored().from_zero())]
+    starts = [x.to(dtype)] if x.is_floating_point() else []
+    starts += [(255 * x.double()).round().to(dtype) / 255 if starts else x.to(dtype) / 255]
+    wrong = tried = 0
+    for side, half in halves:
+        made = plan(half)
+        assert made.unresolved == 0
+        known = Known(made)
+        for gamma in attacks(half, made, _turned(threat, side), dtype, count):
+            for start in starts:
+                handed = level(threat.attacked(start, side * gamma[:, None]), step)
+                wrong += int(known.missing(handed, gamma.double()).sum())
+                tried += len(gamma)
+    assert tried
+    return wrong
+
+
+def _turned(threat: Threat, side: int) -> Threat:
+    return replace(threat, box=Box((0.0,), (max(0.0, side * threat.box.upper[0], side * threat.box.lower[0]),)))
+
+
+@pytest.mark.parametrize("key", list(THREATS))
+@pytest.mark.parametrize("floats", [False, True])
+@pytest.mark.parametrize("step", [1, 8])
+def test_every_attack_in_float64_is_enumerated(key: str, floats: bool, step: int) -> None:
+    x, threat = busy(key, floats), THREATS[key]
+    c = find_crossings(x, threat, threat.off_by, step)
+    assert c.switch.shape[1] == 1 + floats and plan(c).bundles and plan(c).followed
+    assert missed(x, threat, step, torch.float64, 100_000 if step == 1 else 10_000, c) == 0
+
+
+@pytest.mark.parametrize("key", list(THREATS))
+def test_within_a_larger_tolerance_float32_is_enumerated_too(key: str) -> None:
+    x, threat = busy(key, True), replace(THREATS[key], tolerance=1e-6)
+    assert threat.floats == ("float64", "float32") and THREATS[key].floats == ("float64",)
+    for dtype in (torch.float32, torch.float64):
+        assert missed(x, threat, 1, dtype, 20_000) == 0
+    assert replace(threat, tolerance=1e-17).floats == replace(threat, quantized=False).floats == ()
+    assert find_crossings(x, threat, 1e-17).switch.shape[1] == 0
+    assert not plan(find_crossings(x, threat, 1e-17)).followed, "less exact than it is claimed to be"
+
+
+def test_the_second_tie_of_brightness() -> None:
+    """γ = 1.5/255: no picture of exact arithmetic has the pixels there that float64 gives."""
+    x, threat = torch.arange(256, dtype=torch.uint8).view(1, 16, 16), Threat.of("brightness", 0.01)
+    c = find_crossings(x, threat)
+    handed = level(threat.attacked(x.double() / 255, torch.tensor([[1.5 / 255]], dtype=torch.float64)), 1)
+    before = plan(replace(c, switch=c.switch[:, :0]))
+    assert before.bundles and not before.followed
+    wanted = rows(handed.flatten(1).numpy())
+    assert not wanted <= rows(everything(before)[0]) and wanted <= rows(everything(plan(c))[0])
+
+
+def merged(c: Crossings, number: int) -> Crossings:
+    """Two moments of a program are taken for one, at one of the ties."""
+    made = plan(c)
+    moments = made.crossings.switch[made.bundled[made.step], 0].unique()
+    apart = (moments.diff() < 1e-14).nonzero()[:, 0]
+    pair = moments[apart[number % len(apart)] :][:2]
+    return replace(c, switch=torch.where(c.switch == pair[0], pair[1], c.switch))
+
+
+@pytest.mark.parametrize("key", ["brightness", "darker"])
+def test_a_moment_that_is_left_out_is_noticed(key: str) -> None:
+    threat = replace(THREATS[key], box=Box((-0.007,), (0.0,)) if key == "darker" else Box((0.0,), (0.007,)))
+    x = busy(key)
+    c = find_crossings(x, threat)
+    assert missed(x, threat, 1, torch.float64, 3000, c) == 0
+    every, fewer = rows(everything(plan(c))[0]), 0
+    for number in range(12):
+        other = merged(c, number)
+        if rows(everything(plan(other))[0]) != every:  # no tie of exact arithmetic looks the same
+            assert missed(x, threat, 1, torch.float64, 3000, other) > 0
+            fewer += 1
+    assert fewer
+
+
+def test_thresholds_looked_for_in_half_of_the_range_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, threat = busy("brightness"), THREATS["brightness"]
+
+    def half(program: Program, pixel: Tensor, least: Tensor, ends: tuple[float, float]) -> Tensor:
+        return switches(program, pixel, least, (ends[0] / 2, ends[1] / 2))
+
+    monkeypatch.setattr(finding, "switches", half)
+    assert missed(x, threat, 1, torch.float64, 3000) > 0
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+def test_a_threshold_at_another_level_is_noticed(off: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, threat = busy("brightness"), THREATS["brightness"]
+
+    def other(program: Program, pixel: Tensor, least: Tensor, ends: tuple[float, float]) -> Tensor:
+        return switches(program, pixel, torch.where(pixel % 2 == 0, least, least + off), ends)
+
+    monkeypatch.setattr(finding, "switches", other)
+    assert missed(x, threat, 1, torch.float64, 3000) > 0
+
+
+@pytest.mark.parametrize("key", list(THREATS))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_thresholds_are_the_first_numbers_that_pass_them(key: str, dtype: torch.dtype) -> None:
+    """Against the attack itself, with the neighbours of each threshold and others far away."""
+    threat, x = replace(THREATS[key], tolerance=1e-6), busy(key)
+    c = find_crossings(x, threat, 1e-6)
+    for program in (p for p in programs(threat, x, x.double(), 1e-6) if p.start.dtype == dtype):
+        rises = program.rises(c.pixel)
+        assert torch.equal(rises, c.after > c.before)
+        t = switches(program, c.pixel, c.high, c.gamma)
+        s = t.to(dtype)
+        assert bool(t.isfinite().any()) and torch.equal(s.double(), t)
+        for number in (s, torch.nextafter(s, s + 1), 1.1 * s.abs(), s + 1e-3):
+            passed = program.passed(c.pixel, number, c.high) == rises
+            assert bool((passed == (number >= s))[t.isfinite()].all())
+        below = torch.nextafter(s, s - 1)
+        assert not bool((program.passed(c.pixel, below, c.high) == rises)[t.isfinite()].any())
+
+
+def test_neighbours_that_meet_another_event_of_their_pixel_are_not_followed() -> None:
+    """Two bundles whose intervals overlap, one pixel in both: which of its levels holds cannot be told."""
+    level, key = torch.tensor([10, 10, 11, 10]), torch.tensor([[2, -1, 0, 0, 0, 0]] * 2 + [[3, -1, 0, 0, 0, 0]] * 2)
+
+    def made(lower: list[float], upper: list[float]) -> Plan:
+        ends = torch.tensor(lower).double(), torch.tensor(upper).double()
+        start, pixel = torch.full((1, 1, 3), 10, dtype=torch.uint8), torch.tensor([0, 1, 0, 2])
+        switch = torch.arange(4)[:, None].double()
+        columns = (pixel, *ends, level, level + 1, level, level + 1, key, switch)
+        return plan(Crossings(start, (-1.0, 100.0), 0.0, *columns).take(ends[1].argsort()), limit=3)
+
+    apart, together = made([0, 0.5, 10, 10.5], [1, 1.5, 11, 11.5]), made([0, 0.5, 2, 1.8], [1, 3.0, 4, 3.5])
+    assert apart.bundles == together.bundles == 2 and apart.followed and not together.followed
+
+
+class Even(torch.nn.Module):
+    """Class 1 where the first two pixels of the first row are not 64 levels apart."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        value = (255 * z[:, 0, 0, :2]).round()
+        odd = (value[:, 0] - value[:, 1] != 64).float()
+        return torch.stack((1 - odd, odd), 1)
+
+
+@pytest.mark.parametrize("step", [1, 8])
+def test_certificates_name_the_program_and_hold_for_it(step: int) -> None:
+    """100 and 36 reach their thresholds at the same γ: not in float64."""
+    x, threat = torch.tensor([100, 36], dtype=torch.uint8).repeat(1, 6, 3), Threat.of("brightness", 0.1)
+    f: Any = Levels(Even().eval(), 8) if step == 8 else Plain(Even().eval())
+    made = methods.certify(f, x.float() / 255, threat, method="exact")
+    assert isinstance(made, Exhausted) and made.found is not None and certificates.read(made.to_dict()) == made
+    assert made.found.scope == "program" and made.reach is not None and made.reach != threat.box
+    said = "computes x + γ in float64, clamps, multiplies by 255 and rounds half to even"
+    assert said in str(made) and "exactly" not in str(made)
+    ties = torch.arange(-25, 26, dtype=torch.float64)[:, None] + 0.5
+    gamma = beside((ties / 255).flatten(), 300).reshape(-1, 1)
+    gamma = torch.cat((gamma, made.reach.uniform(10_000, torch.Generator().manual_seed(1))))
+    for start in (x.double() / 255, (x.float() / 255).double()):
+        wrong = f(threat.attacked(start, gamma).float()).argmax(1) != made.label
+        assert not any(made.reach.contains((g,)) for g in gamma[wrong, 0].tolist())
+    still = verify(f, x, Threat.of("rotation", 1), terms=Terms(step=step))
+    assert still.scope != "program"
