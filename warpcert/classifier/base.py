@@ -24,8 +24,7 @@ from warpcert.classifier.defence import Defence
 from warpcert.classifier.inner import Inner
 from warpcert.classifier.voting import Logits, logits_of
 from warpcert.networks.lipschitz import LipschitzNet
-from warpcert.networks.resnet import ResNet
-from warpcert.networks.weights import fingerprint
+from warpcert.networks.weights import Network, fingerprint
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess, Transform
 
@@ -223,7 +222,7 @@ def _identity(network: Logits) -> str:
     declared = getattr(network, "fingerprint", None)
     if isinstance(declared, str):  # a file of another tool: its SHA-256
         return declared
-    if isinstance(network, ResNet | LipschitzNet):  # same weights, another front or mirror: another function
+    if isinstance(network, Network):  # same weights, another front or mirror: another function
         return hashlib.sha256(f"{_canonical(network.config.to_dict())}{fingerprint(network)}".encode()).hexdigest()
     if isinstance(network, nn.Module):  # its printed form tells layers and their settings
         return hashlib.sha256(f"{type(network).__qualname__}{network}{fingerprint(network)}".encode()).hexdigest()

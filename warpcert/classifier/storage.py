@@ -17,8 +17,7 @@ from warpcert.classifier.voting import Logits
 from warpcert.networks.config import ModelConfig
 from warpcert.networks.files import read_tensors, write_tensors
 from warpcert.networks.lipschitz import LipschitzNet
-from warpcert.networks.resnet import ResNet
-from warpcert.networks.weights import restored
+from warpcert.networks.weights import Network, restored
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
@@ -52,7 +51,7 @@ def configured(network: Logits, facts: Mapping[str, Any], about: About | None = 
 def save(classifier: Classifier, path: Path) -> None:
     """Writes network, facts and what it is made for, bit by bit; networks of the package only, in deployed form."""
     network, about = classifier.network, classifier.about
-    if not isinstance(network, ResNet | LipschitzNet):
+    if not isinstance(network, Network):
         raise ValueError(
             f"only networks of warpcert can be saved; {type(network).__name__} keeps its own file: save its state_dict "
             "and build the classifier around it again"

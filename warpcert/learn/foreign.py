@@ -28,8 +28,7 @@ from warpcert.classifier.storage import configured
 from warpcert.classifier.voting import Logits, logits_of
 from warpcert.learn import zoo
 from warpcert.networks import weights as models
-from warpcert.networks.lipschitz import LipschitzNet
-from warpcert.networks.resnet import ResNet
+from warpcert.networks.weights import Network
 
 __all__ = ["Opened", "absolute", "open_model"]
 
@@ -66,7 +65,7 @@ def open_model(name: str, shape: tuple[int, ...] | None, device: torch.device) -
     path = Path(name)
     if not _is_entry(name) and path.suffix not in _READERS:
         network, facts, about = zoo.read(name)
-        assert isinstance(network, ResNet | LipschitzNet)
+        assert isinstance(network, Network)
         config = network.config
         if shape is not None and config.shape != shape:
             raise ValueError(f"the data has items of shape {list(shape)}, but the model takes {list(config.shape)}")

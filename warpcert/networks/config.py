@@ -8,7 +8,8 @@ from typing import Any, final
 
 __all__ = ["ModelConfig"]
 
-FAMILIES = ("resnet", "lipschitz")
+LITES = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
+FAMILIES = ("resnet", "lipschitz", *LITES)
 FRONTS = ("none", "mfcc", "standard")
 
 
@@ -26,7 +27,9 @@ class ModelConfig:
     mean over a picture and its mirror image.
 
     family: resnet, or lipschitz (images only), where the stem only folds stem_stride × stem_stride pixels into channels
-    and `stem_kernel` is not used; see learn/lipschitz.py.
+    and `stem_kernel` is not used, or efficientnet-lite0 … 2 (images only), which settle width, blocks, stem and head.
+    groups (efficientnet-lite only): each class stands for so many logits, which follow one another; its score is the
+    logarithm of the sum of their exponentials.
     """
 
     shape: tuple[int, ...]
@@ -41,6 +44,7 @@ class ModelConfig:
     family: str = "resnet"
     front: str = "none"  # or mfcc, standard
     mirror: bool = False
+    groups: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.shape) not in (2, 3) or min(self.shape) < 1:
@@ -55,10 +59,15 @@ class ModelConfig:
             raise ValueError(
                 f"the stem needs an odd kernel and a stride ≥ 1; got {self.stem_kernel}, {self.stem_stride}"
             )
-        if self.family not in FAMILIES or (self.family == "lipschitz" and len(self.shape) != 3):
+        if self.family not in FAMILIES or (self.family != "resnet" and len(self.shape) != 3):
             raise ValueError(
                 f"the family {self.family!r} is not known for shape {self.shape}; choose one of {', '.join(FAMILIES)} "
-                f"(lipschitz: images [C,H,W])"
+                f"(all but resnet: images [C,H,W])"
+            )
+        if self.groups and (self.family not in LITES or len(self.groups) != self.classes or min(self.groups) < 1):
+            raise ValueError(
+                f"groups are for efficientnet-lite, one size ≥ 1 for each of {self.classes} classes; "
+                f"got {self.groups} for a {self.family}"
             )
         if self.head not in ("average", "flatten"):
             raise ValueError(f"head {self.head!r} is not known; choose average or flatten")
@@ -75,7 +84,8 @@ class ModelConfig:
             raise ValueError(f"std must be positive; got {self.std}")
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without the groups that most models do not have, so that these keep the fingerprint that they had before."""
+        return {name: value for name, value in asdict(self).items() if name != "groups" or value}
 
     @classmethod
     def from_dict(cls, d: dict[str, Any]) -> ModelConfig:

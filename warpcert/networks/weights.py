@@ -16,21 +16,24 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from warpcert.networks import lipschitz
-from warpcert.networks.config import ModelConfig
+from warpcert.networks.config import LITES, ModelConfig
+from warpcert.networks.efficientnet import EfficientNetLite, Unit
 from warpcert.networks.lipschitz import LipschitzNet
 from warpcert.networks.resnet import Block, ConvNorm, ResNet
 
-__all__ = ["Network", "build", "channels_last", "fingerprint", "fused", "restored", "stored"]
+__all__ = ["BUILT", "Network", "build", "channels_last", "fingerprint", "fused", "restored", "stored"]
 
-Network = ResNet | LipschitzNet
-N = TypeVar("N", bound=ResNet | LipschitzNet)
+Network = ResNet | LipschitzNet | EfficientNetLite
+N = TypeVar("N", bound=ResNet | LipschitzNet | EfficientNetLite)
+BUILT: dict[str, type[ResNet] | type[LipschitzNet] | type[EfficientNetLite]]
+BUILT = {"resnet": ResNet, "lipschitz": LipschitzNet, **dict.fromkeys(LITES, EfficientNetLite)}
 
 
 def build(config: ModelConfig, seed: int = 0) -> Network:
     """A network to train, its weights a function of (config, seed); torch's global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = (LipschitzNet if config.family == "lipschitz" else ResNet)(config)
+        model = BUILT[config.family](config)
     for module in model.modules():
         if isinstance(module, Block):  # each block starts as its shortcut
             nn.init.zeros_(module.second.norm.weight)  # type: ignore[arg-type]
@@ -53,11 +56,11 @@ def fused(model: Network) -> Network:
     source = deepcopy(model).cpu().float()
     if source.is_fused:
         return source.eval()
-    result = ResNet(source.config, is_fused=True)
+    result = type(source)(source.config, is_fused=True)
     result.head.load_state_dict(source.head.state_dict())
     targets = dict(result.named_modules())
     for name, module in source.named_modules():
-        if isinstance(module, ConvNorm):
+        if isinstance(module, ConvNorm | Unit):
             norm: Any = module.norm
             weight, bias = fuse_conv_bn_weights(
                 module.conv.weight, None, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
@@ -82,7 +85,7 @@ def restored(config: ModelConfig, tensors: dict[str, Tensor]) -> Network:
     """The deployed network (eval mode, float32, CPU). The Lipschitz constant of a Lipschitz network is proved from the
     numbers that are given.
     """
-    model = (LipschitzNet if config.family == "lipschitz" else ResNet)(config, is_fused=True)
+    model = BUILT[config.family](config, is_fused=True)
     model.load_state_dict({name: t.float() for name, t in tensors.items()})
     if isinstance(model, LipschitzNet):
         lipschitz.verified(model)
