@@ -37,7 +37,7 @@ from warpcert.errors.curve.bound import Curve
 from warpcert.learn import data
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Flow, Preprocess
-from warpcert.transforms.flow import Matrix
+from warpcert.transforms.families.flow import Matrix
 from warpcert.windows.cover import Windows, cover_windows
 
 __all__ = ["BOXES", "MOST", "POINTWISE", "PREPROCESS", "SIGMA", "WORK", "Row", "parser_of", "pictures", "run"]

@@ -10,7 +10,7 @@ from typing import ClassVar, final
 import warpcert as wc
 from warpcert.learn import data
 from warpcert.transforms import TRANSFORMS
-from warpcert.transforms.flow import Flow, Matrix
+from warpcert.transforms.families.flow import Flow, Matrix
 
 
 @final

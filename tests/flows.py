@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 from warpcert.transforms import Flow
-from warpcert.transforms.flow import Matrix
+from warpcert.transforms.families.flow import Matrix
 
 __all__ = ["Ellipse", "Skew", "Spiral"]
 

@@ -20,7 +20,7 @@ from warpcert.exhaustive.verify import Terms, verify
 from warpcert.learn.data import load
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Flow, Rotation, Scaling, Shear
-from warpcert.transforms.flow import Matrix
+from warpcert.transforms.families.flow import Matrix
 
 THREATS = {
     "rotation": ("rotation", 50),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from warpcert.numerics.interval import Interval
 from warpcert.transforms import Flow, Rotation, Scaling
-from warpcert.transforms.flow import Matrix
+from warpcert.transforms.families.flow import Matrix
 
 GENERATORS: list[Matrix] = [
     ((0, 1), (-1, 0)),

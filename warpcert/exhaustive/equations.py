@@ -13,7 +13,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from warpcert.transforms.flow import Matrix
+from warpcert.transforms.families.flow import Matrix
 
 __all__ = ["FlowEquation", "ToneEquation"]
 

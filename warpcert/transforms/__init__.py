@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from warpcert.numerics.box import Box
-from warpcert.transforms.base import PointwiseTransform, SpatialTransform, Transform
 from warpcert.transforms.brightness import Brightness
 from warpcert.transforms.contrast import Contrast
-from warpcert.transforms.flow import Flow
-from warpcert.transforms.gradation import Gradation
+from warpcert.transforms.families.base import PointwiseTransform, SpatialTransform, Transform
+from warpcert.transforms.families.flow import Flow
+from warpcert.transforms.families.gradation import Gradation
+from warpcert.transforms.families.shift import Shift
+from warpcert.transforms.families.tone import Tone
 from warpcert.transforms.power import Power
 from warpcert.transforms.preprocess import Preprocess
 from warpcert.transforms.rotation import Rotation
 from warpcert.transforms.scaling import Scaling
 from warpcert.transforms.shear import Shear
-from warpcert.transforms.shift import Shift
-from warpcert.transforms.tone import Tone
 from warpcert.transforms.translation import Translation
 from warpcert.transforms.volume import Volume
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from warpcert.transforms.tone import Tone
+from warpcert.transforms.families.tone import Tone
 
 __all__ = ["Brightness"]
 

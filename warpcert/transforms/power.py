@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from warpcert.transforms.gradation import Gradation
+from warpcert.transforms.families.gradation import Gradation
 
 __all__ = ["Power"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar, final
 
-from warpcert.transforms.flow import Flow, Matrix
+from warpcert.transforms.families.flow import Flow, Matrix
 
 __all__ = ["Rotation"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from warpcert.transforms.flow import Flow, Matrix
+from warpcert.transforms.families.flow import Flow, Matrix
 
 __all__ = ["Shear"]
 

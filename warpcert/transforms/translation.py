@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from warpcert.transforms.shift import Shift
+from warpcert.transforms.families.shift import Shift
 
 __all__ = ["Translation"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar, final
 
-from warpcert.transforms.tone import Tone
+from warpcert.transforms.families.tone import Tone
 
 __all__ = ["Volume"]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from warpcert.transforms.base import PointwiseTransform
+from warpcert.transforms.families.base import PointwiseTransform
 
 __all__ = ["Tone"]
 

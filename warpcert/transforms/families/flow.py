@@ -30,7 +30,7 @@ from typing import Any, ClassVar, final
 
 from torch import Tensor
 
-from warpcert.transforms.base import SpatialTransform
+from warpcert.transforms.families.base import SpatialTransform
 
 __all__ = ["Flow", "Matrix"]
 

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from warpcert.transforms.base import PointwiseTransform
+from warpcert.transforms.families.base import PointwiseTransform
 
 __all__ = ["Gradation"]
 
