@@ -49,6 +49,7 @@ class Recipe:
     std: tuple[float, ...] = (1.0,)
     front: str = "none"  # mfcc: the network hears; standard: it does not see brightness
     mirror: bool = False  # deployed, it looks at the mirror image too
+    groups: tuple[int, ...] = ()  # efficientnet-lite: how many logits each class stands for
     # defence
     transform: str = "rotation"
     sigma: tuple[float, ...] = (30.0,)
