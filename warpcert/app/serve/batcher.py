@@ -36,11 +36,14 @@ class _Entry:
 
 @final
 class Queued(nn.Module):
-    """A network as a request's thread calls it: blocks until its logits are there, or ends with the token."""
+    """A network as a request's thread calls it: blocks until its logits are there, or ends with the token.
 
-    def __init__(self, batcher: Batcher, token: Token) -> None:
+    `fingerprint` is what stands for the network in the classifier's fingerprint: it is the same function.
+    """
+
+    def __init__(self, batcher: Batcher, token: Token, fingerprint: str) -> None:
         super().__init__()
-        self.batcher, self.token = batcher, token
+        self.batcher, self.token, self.fingerprint = batcher, token, fingerprint
 
     def forward(self, batch: Tensor) -> Tensor:
         return self.batcher.ask(batch, self.token)
@@ -72,7 +75,7 @@ class Batcher:
         made = copy(self._classifier)
         made._modules = {}
         made.__dict__.pop("network", None)  # a function stands there, a module among the modules
-        made.network = Queued(self, token).eval()
+        made.network = Queued(self, token, self._classifier.source).eval()
         return made
 
     def ask(self, batch: Tensor, token: Token) -> Tensor:

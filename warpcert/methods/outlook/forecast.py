@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
+import torch
 from torch import Tensor
 
 from warpcert.classifier import Classifier
@@ -74,6 +75,7 @@ def network_pace(classifier: Classifier, x: Tensor, batch: int | None = None) ->
     """Seconds per forward pass on copies of x."""
     prepared = classifier.preprocess(x[None])
 
+    @torch.no_grad()
     def ask(n: int) -> float:
         return float(classifier.logits(prepared.expand(n, *prepared.shape[1:])).sum())
 
