@@ -157,6 +157,8 @@ def test_what_a_run_certified_is_what_predict_deploys(tmp_path: Path, capsys: py
     capsys.readouterr()
     assert main(["predict", "--from", str(tmp_path), "--count", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["label"] == record["certificate"]["label"]
+    assert main(["predict", "--from", str(tmp_path), "--noise", "0.2", "--half"]) == 2
+    assert "leave out --noise, --half" in capsys.readouterr().err
     config = read_config(tmp_path)
     config["classifier"]["facts"]["step"] = 32
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -222,6 +222,12 @@ def test_threat_and_classifier_must_fit() -> None:
         NET.certify(grey(0.6), THREAT, betas=5)
 
 
+def test_a_threat_prints_itself_in_surface_units() -> None:
+    assert repr(wc.Threat.rotation(degrees=30)) == "Threat(rotation within ±30°, bilinear, rounded)"
+    told = repr(wc.Threat.brightness(shift=0.1, quantized=False, tolerance=1e-6))
+    assert told == "Threat(brightness change within ±0.1 of full scale, not rounded, tolerance 1e-06)"
+
+
 def test_defences_and_threats_are_checked() -> None:
     with pytest.raises(ValueError, match="σ"):
         Defence.surface("rotation", -1, noise=0.1)

@@ -23,6 +23,7 @@ from warpcert import methods
 from warpcert.app.cli import main
 from warpcert.learn import data
 from warpcert.learn.foreign import open_model
+from warpcert.report.results import find
 from warpcert.runs.engine import ATTEMPTS, Engine, here, processes
 from warpcert.runs.job import AttackPlan, Held, Job, Named, Task
 from warpcert.runs.run import Run, certify_all, tasks_of
@@ -138,6 +139,17 @@ def test_attacked_pictures_are_certified_alike_by_every_engine(tmp_path: Path) -
         Job(Held(smooth), wc.Threat.rotation(degrees=1), methods.chosen(smooth, "base"), attack=AttackPlan())
 
 
+def test_a_classifier_of_the_package_is_kept_with_its_certificates(tmp_path: Path) -> None:
+    net, few = wc.load("mnist-rotation-exact"), DIGITS.part(0, 1)
+    other = wc.Levels(net.network, step=64)
+    made = certify_all(other, few, tmp_path, wc.Threat.rotation(degrees=1))
+    found = made.classifier()
+    assert found.fingerprint == other.fingerprint != net.fingerprint
+    assert (found.threat, found.method) == (wc.Threat.rotation(degrees=1), "exact")
+    assert find([tmp_path]).runs[0].reopens
+    assert main(["predict", "--from", str(tmp_path), "--count", "1"]) == 0
+
+
 def test_certify_all_from_python_goes_on_where_it_was(tmp_path: Path) -> None:
     few = DIGITS.part(0, 4)
     pairs = [(few.image(i), int(few.labels[i])) for i in range(4)]
@@ -153,9 +165,10 @@ def test_certify_all_from_python_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [c.label for c in again.certificates] == [c.label for c in Run(tmp_path / "a").certificates]
     with pytest.raises(ValueError, match="the data is"):
         certify_all(net, pairs[:3], tmp_path / "a", threat)
-    with pytest.raises(ValueError, match="made in Python"):
+    with pytest.raises(ValueError, match="built in Python"):
         made.classifier()
     with pytest.raises(ValueError, match="divide 8-bit values"):
         certify_all(net, [(torch.full((1, 28, 28), 3.0), 0)], tmp_path / "b", threat)
+    assert not find([tmp_path]).runs[0].reopens, "no command can deploy it"
     page = made.report(tmp_path / "report.html")
     assert page.read_text(encoding="utf-8").startswith("<!")

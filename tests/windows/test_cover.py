@@ -112,6 +112,14 @@ def test_windows_tile_gamma(name: str) -> None:
     assert bool(inside.all(-1).any(1).all())
 
 
+@pytest.mark.parametrize("pixels", [1.3, 2.7, 0.1])  # (1 + 1.3)/2 − (1.3 − 1)/2 is less than 1 in floating point
+def test_shifts_by_any_number_of_pixels_are_cut_at_integers(pixels: float) -> None:
+    threat = Threat.translation(pixels)
+    windows = cover_windows(picture("noise"), threat, PLAIN, target=1.0, max_windows=3000)
+    assert bool((windows.lower.floor() + 1 >= windows.upper).all())
+    assert tuple(windows.upper.amax(0).tolist()) == threat.box.upper
+
+
 def test_target_and_count_are_met() -> None:
     x = picture("mnist")
     threat = Threat.of("rotation", 10)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -25,6 +24,7 @@ __all__ = ["LARGEST", "compared", "render", "write"]
 
 DEEP = 4  # pictures of a run whose possible originals are shown
 LARGEST = 10 * 2**20  # bytes that a report may have
+Commands = Callable[[RunFolder], dict[str, str]]
 COUNTS = ("images", "attacked images", "sounds", "γ tried")  # columns that say how much was measured, not what
 
 
@@ -37,7 +37,7 @@ class View:
     words: str
     deploy: str
     settings: list[Setting]
-    commands: list[tuple[str, str]]
+    commands: dict[str, str]
     figures: list[Figure]
     cards: list[Card]
 
@@ -55,14 +55,12 @@ def write(folders: Iterable[Path], path: Path) -> Path:
     return path
 
 
-def render(
-    found: Results, most: int = 60, order: Sequence[str] = (), commands: Mapping[str, str] = MappingProxyType({})
-) -> str:
+def render(found: Results, most: int = 60, order: Sequence[str] = (), commands: Commands = lambda run: {}) -> str:
     """The page, at most LARGEST bytes.
 
     most       pictures of each run in the galleries, or as many as fit
     order      names of experiments as they are shown; others follow
-    commands   what a reader may do with a run folder, by name; {} stands for the folder
+    commands   what a reader may do with a run folder: its name and the command
     """
     environment = Environment(
         loader=PackageLoader("warpcert.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -93,7 +91,7 @@ def render(
     return page
 
 
-def _view(run: RunFolder, most: int, commands: Mapping[str, str]) -> View:
+def _view(run: RunFolder, most: int, commands: Commands) -> View:
     first = run.rows[0]
     x = image(run, first.index)
     drawn = [figures.error(x, first.certificate)] if x is not None else []
@@ -103,7 +101,7 @@ def _view(run: RunFolder, most: int, commands: Mapping[str, str]) -> View:
         words=words.plain_words(run),
         deploy=words.deploy(run),
         settings=words.settings(run),
-        commands=[(name, text.replace("{}", run.folder.as_posix())) for name, text in commands.items()],
+        commands=commands(run),
         figures=[figure for figure in drawn if figure],
         cards=[card(run, row, deep=place < DEEP) for place, row in enumerate(run.rows[:most])],
     )

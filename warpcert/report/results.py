@@ -13,6 +13,7 @@ from warpcert.learn import data
 from warpcert.report.table import TABLE, Table
 from warpcert.runs import album
 from warpcert.runs.album import Pictures
+from warpcert.runs.run import CLASSIFIER
 from warpcert.runs.store import CERTIFICATES, CONFIG, PACKED, missing, read_config, read_records, verify
 from warpcert.runs.summary import Row, Summary, UnderAttack, parse, summarise, under_attack
 
@@ -41,6 +42,11 @@ class RunFolder:
         told, subject = self.config.get("classifier", {}), self.rows[0].certificate.classifier
         name = told.get("name") or subject.name or Path(self.config.get("model", "")).name
         return name or subject.fingerprint[:12] or "a classifier without a name"
+
+    @property
+    def reopens(self) -> bool:
+        """Whether the classifier can be opened from the folder again."""
+        return bool(self.config.get("model")) or (self.folder / CLASSIFIER).is_file()
 
     @property
     def data(self) -> str:

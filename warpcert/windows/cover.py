@@ -117,20 +117,26 @@ class _Search:
                 f"this range needs at least {least} windows, whatever the target; got max_windows={self.most}"
             )
 
-    def widths(self, center: Tensor, widest: Tensor) -> Tensor:
-        """About the widths [K,d] ≤ widest at which windows around `center` [K,d] meet the target.
+    def widths(self, center: Tensor, widest: Tensor, cell: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """About the widths [K,d] ≤ widest at which windows around `center` [K,d] meet the target. What is tried stays
+        inside the cell, if one is given, however center and width are rounded.
 
         E grows like a power of the width, from ½ (levels crossed one by one) to 1 (many levels): the exponent 3/2 at
         least halves the logarithm of what is missing. In several dimensions the axes should contribute alike.
         """
+
+        def around(half: Tensor) -> Tensor:
+            low, high = center - half, center + half
+            return self.evaluate(*(low, high) if cell is None else (low.maximum(cell[0]), high.minimum(cell[1])))
+
         floor = self.evaluate(center, center)
         self.target = max(self.target, FLOOR * float(floor.max()))
         width, dim = widest.clone(), widest.shape[1]
         for _ in range(ROUNDS):
-            factor = (AIM * self.target / self.evaluate(center - width / 2, center + width / 2))[:, None] ** 1.5
+            factor = (AIM * self.target / around(width / 2))[:, None] ** 1.5
             if dim > 1:
                 halves = [torch.eye(dim).to(width)[a] * width / 2 for a in range(dim)]
-                alone = torch.stack([self.evaluate(center - h, center + h) - floor for h in halves], 1).clamp_min(1e-9)
+                alone = torch.stack([around(h) - floor for h in halves], 1).clamp_min(1e-9)
                 factor = factor * (alone.log().mean(1, keepdim=True).exp() / alone).sqrt().clamp(0.25, 4)
             width = torch.minimum(width * factor.clamp(1 / 64, 8), widest)
         return width
@@ -166,7 +172,7 @@ class _Search:
             axes.append(torch.tensor([ends[:-1], ends[1:]], dtype=torch.float64).to(self.scene.x))
         lower, upper = (torch.cartesian_prod(*(a[e] for a in axes)).reshape(-1, len(axes)) for e in (0, 1))
         self.check(len(lower))
-        width = self.widths((lower + upper) / 2, upper - lower)
+        width = self.widths((lower + upper) / 2, upper - lower, (lower, upper))
         count = ((upper - lower) / width.clamp_min(1e-300) - 1e-6).ceil().clamp_min(1)
         while float(count.prod(1).sum()) > self.most:
             count = (count * 0.98).floor().clamp_min(1)

@@ -20,7 +20,7 @@ from warpcert.methods import Method
 from warpcert.runs.job import Named, device_of
 from warpcert.threat import Threat
 
-__all__ = ["Case", "classifier_of", "method_of", "open_case", "settings_of", "threat_of"]
+__all__ = ["Case", "classifier_of", "method_of", "open_case", "pictures_of", "settings_of", "threat_of"]
 
 
 @final
@@ -53,6 +53,16 @@ class Case:
 def open_case(args: argparse.Namespace) -> Case:
     """Loads and checks everything that the arguments name; a ValueError says what does not fit."""
     device = device_of(args.device)
+    dataset, indices = pictures_of(args)
+    classifier, classes = classifier_of(args, dataset.shape, device)
+    if classes < len(dataset.classes):
+        raise ValueError(f"the model knows {classes} classes, but {args.data} has {len(dataset.classes)}")
+    source = Named(absolute(args.model), dataset.shape, classifier.facts, classifier.fingerprint)
+    return Case(dataset, indices, source, classifier, threat_of(args, classifier), device)
+
+
+def pictures_of(args: argparse.Namespace) -> tuple[data.Dataset, range]:
+    """The dataset, and which of its pictures are meant."""
     dataset = data.load(args.data, args.split, args.data_root)
     dataset = dataset.shuffled() if args.shuffled else dataset
     indices = range(args.start, args.start + args.count)
@@ -61,11 +71,7 @@ def open_case(args: argparse.Namespace) -> Case:
             f"{args.data} has {len(dataset)} pictures: {args.count} from number {args.start} are not there; "
             "choose a smaller --count or --start"
         )
-    classifier, classes = classifier_of(args, dataset.shape, device)
-    if classes < len(dataset.classes):
-        raise ValueError(f"the model knows {classes} classes, but {args.data} has {len(dataset.classes)}")
-    source = Named(absolute(args.model), dataset.shape, classifier.facts, classifier.fingerprint)
-    return Case(dataset, indices, source, classifier, threat_of(args, classifier), device)
+    return dataset, indices
 
 
 def classifier_of(

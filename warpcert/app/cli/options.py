@@ -9,6 +9,7 @@ from typing import Any
 
 __all__ = [
     "ATTACKS",
+    "CHANGES",
     "DATA_VARIABLE",
     "EMBEDDED",
     "METHODS",
@@ -29,6 +30,7 @@ TRANSFORMS = ("rotation", "translation", "scaling", "shear", "brightness", "cont
 METHODS = ("exact", "cover", "dist-x", "dist-d", "dist-d-online", "indiv", "base")
 ATTACKS = ("worst-of-k", "grid", "gradient")
 BOUNDS = ("curve", "interval", "sampled")
+CHANGES = ("levels", "noise", "sigma", "nested", "interpolation", "vignette", "margin", "blur", "half")  # of a model
 INVERSES = ("lagrangian", "functional", "interval")
 
 

@@ -81,12 +81,7 @@ def _opened(name: str, device: torch.device) -> tuple[Classifier, dict[str, Any]
     if not Path(name).is_dir():
         return open_model(name, None, device).classifier(), {}
     run = Run(name)
-    classifier = run.classifier(str(device))
-    about, method = classifier.about, run.config["method"]
-    settings = about.settings if method == classifier.method else {}
-    threat = Threat.from_dict(run.config["threat"])
-    classifier.about = replace(about, threat=threat, method=method, settings=settings)
-    return classifier, run.config
+    return run.classifier(str(device)), run.config
 
 
 def _threat(own: Threat | None, transform: str | None, gamma: Sequence[float] | None) -> Threat:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from warpcert.app.cli.options import DATA_VARIABLE, positive
 
-__all__ = ["COMMANDS", "add", "run"]
+if TYPE_CHECKING:
+    from warpcert.report.results import RunFolder
 
-COMMANDS = {"deploy it": "warpcert predict --from {} PICTURE", "check it": "warpcert check {}"}  # of a run folder
+__all__ = ["add", "run"]
 
 
 def add(p: argparse.ArgumentParser) -> None:
@@ -29,7 +32,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from warpcert.report.results import find
 
     found = find(args.folders, args.data_root)
-    page = render(found, args.most, tuple(EXPERIMENTS), COMMANDS)
+    page = render(found, args.most, tuple(EXPERIMENTS), _commands)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(page, encoding="utf-8")
     size = len(page.encode()) / 2**20
@@ -40,3 +43,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if wrong:
         console.print(f"FAILED {wrong} run(s) have records that do not hold; the page says which", style="red")
     return 1 if wrong or found.unread else 0
+
+
+def _commands(run: RunFolder) -> dict[str, str]:
+    """What a reader may do with a run folder."""
+    folder = shlex.quote(run.folder.as_posix())
+    deploy = {"deploy it": f"warpcert predict --from {folder} PICTURE"} if run.reopens else {}
+    return deploy | {"check it": f"warpcert check {folder}"}
