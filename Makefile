@@ -43,4 +43,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs dist site
+	rm -rf $(VENV) runs dist build

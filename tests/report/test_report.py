@@ -153,7 +153,7 @@ def test_attacked_runs_show_what_was_attacked(tmp_path: Path) -> None:
         assert {"network alone, under attack", "as deployed, under attack"} <= {name for name, _ in made.facts}
     assert "attacked pictures from mnist500" in plain_words(run) and "unseen original" in plain_words(run)
     text = html.render(find([tmp_path]))
-    assert "worst-of-k with k = 100" in text and "right under attack, as deployed" in text
+    assert "worst-of-k with k = 100" in text and "correct under attack, as deployed" in text
     assert len(run.summary.rows) == 1, "all of Γ or nothing: there is no smaller range to speak of"
 
 
@@ -164,11 +164,13 @@ def test_what_the_certificates_speak_of_is_named(results: Path) -> None:
     assert smooth.model == "mnist-rotation" and exact.model == "mnist-rotation-exact"
     assert fingerprint[:12] not in html.render(find([results / "dist-x"]))
     assert deploy(smooth).startswith("Deploy mnist-rotation: the classifier smoothed over rotation and noise (σ_γ = ")
-    assert "majority of many random looks" in deploy(smooth) and deploy(exact).endswith("asked once, without noise.")
+    assert "majority over many random copies" in deploy(smooth) and deploy(exact).endswith("single pass and no noise.")
     told = {s.name: s for s in settings(smooth)}
     noise, E = told["defender's noise"], told["median E"]
-    assert "σ_γ is the spread" in noise.meaning and "σ_δ is the spread" in noise.meaning
-    assert E.value != "0" and E.meaning.startswith("E bounds how far") and "too small" in E.meaning  # it was sampled
+    assert "σ_γ is the standard" in noise.meaning and "σ_δ is the standard" in noise.meaning
+    assert (
+        E.value != "0" and E.meaning.startswith("E bounds the distance") and "too small" in E.meaning
+    )  # it was sampled
     assert "median E" not in {s.name for s in settings(exact)} and exact.summary.median_E is None
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from warpcert.certificates import Certificate
     from warpcert.methods import Forecast
 
-__all__ = ["SLACK", "About", "Classifier", "Rest", "fingerprint_of", "lipschitz_of", "prepared"]
+__all__ = ["SLACK", "About", "Classifier", "Proved", "Rest", "fingerprint_of", "lipschitz_of", "prepared"]
 
 SLACK = {"float32": 1e-4, "half": 1e-2}  # relative to the largest logit: allows for rounding between batch sizes
 
@@ -60,6 +60,12 @@ class Rest(TypedDict, total=False):
     precision: str
     slack: float | None
     about: About | None
+
+
+class Proved(Rest, total=False):
+    """And of those that may have one: a proved Lipschitz constant of the logits in ℓ2, as a function of P-images."""
+
+    lipschitz: float | None
 
 
 class Classifier(nn.Module, ABC):

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from warpcert.learn.data import Dataset
 
-__all__ = ["collected"]
+__all__ = ["UNNAMED", "collected"]
+
+UNNAMED = "pictures-"  # and a digest of the content, where pictures are handed over without a name
 
 
 def collected(pictures: Any, classes: Sequence[str] = ()) -> Dataset:
@@ -57,4 +59,4 @@ def _dataset(items: list[Tensor], labels: list[int], classes: Sequence[str]) -> 
     stored = levels.to(torch.uint8) if eight_bit else x.float()
     digest = hashlib.sha256(stored.numpy().tobytes() + repr(labels).encode()).hexdigest()[:12]
     names = tuple(classes) or tuple(str(i) for i in range(max(labels) + 1))
-    return Dataset(f"pictures-{digest}", stored, torch.tensor(labels, dtype=torch.int64), names)
+    return Dataset(f"{UNNAMED}{digest}", stored, torch.tensor(labels, dtype=torch.int64), names)

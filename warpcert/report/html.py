@@ -127,7 +127,8 @@ def _figures(runs: Sequence[RunFolder]) -> list[Figure]:
     groups: dict[str, list[figures.Series]] = {}
     for run in runs:
         noun = run.rows[0].certificate.threat.transform.noun
-        groups.setdefault(f"{run.data}, {noun}", []).append((run.name, run.rows))
+        data = run.data if run.data_is_named else f"the {len(run.rows)} pictures of {run.name}"
+        groups.setdefault(f"{data}, {noun}", []).append((run.name, run.rows))
     found: list[Figure] = []
     for title, series in groups.items():
         found.append(figures.accuracy(f"Certified accuracy: {title}", series))

@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from warpcert.learn import data
+from warpcert.learn.collect import UNNAMED
 from warpcert.report.table import TABLE, Table
 from warpcert.runs import album
 from warpcert.runs.album import Pictures
@@ -50,7 +51,12 @@ class RunFolder:
 
     @property
     def data(self) -> str:
+        """The dataset, by its name; pictures handed over in Python have none, and are known by a digest."""
         return str(self.config.get("data", "?"))
+
+    @property
+    def data_is_named(self) -> bool:
+        return not self.data.startswith(UNNAMED)
 
     @property
     def attacked(self) -> UnderAttack | None:

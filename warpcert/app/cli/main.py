@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from warpcert.app.cli.early import refuse
 from warpcert.version import __version__
 
 __all__ = ["COMMANDS", "build_parser", "main"]
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser(next((w for w in words if not w.startswith("-")), "")).parse_args(words)
     console = Console(stderr=True, highlight=False)
     try:
+        refuse(args)
         module = import_module(f"warpcert.app.cli.commands.{COMMANDS[args.command][1]}")
         return int(module.run(args, console))
     except KeyboardInterrupt:

@@ -30,6 +30,10 @@ TRANSFORMS = ("rotation", "translation", "scaling", "shear", "brightness", "cont
 METHODS = ("exact", "cover", "dist-x", "dist-d", "dist-d-online", "indiv", "base")
 ATTACKS = ("worst-of-k", "grid", "gradient")
 BOUNDS = ("curve", "interval", "sampled")
+EXPERIMENTS = (
+    "heuristic", "violations", "distribution-d", "distribution-x", "individual", "bicubic", "audio", "ablation",
+    "accuracy", "refinement", "inverse", "verified", "efficiency",
+)  # fmt: skip
 CHANGES = ("levels", "noise", "sigma", "nested", "interpolation", "vignette", "margin", "blur", "half")  # of a model
 INVERSES = ("lagrangian", "functional", "interval")
 
