@@ -60,6 +60,12 @@ def test_it_answers_without_loading_torch(words: list[str]) -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
+def test_a_mistyped_option_is_told_what_it_may_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["certify", "--gama", "5"])
+    assert "certify has no option --gama: did you mean --gamma?" in capsys.readouterr().err
+
+
 def certify(folder: Path, *more: str) -> int:
     method = more[more.index("--method") + 1] if "--method" in more else "dist-x"
     bound = SAMPLED if method == "dist-x" else []
