@@ -389,10 +389,10 @@ def test_what_is_served_can_be_said(tmp_path: Path) -> None:
     assert "dist-d" not in open_served(bare, gamma=[2], calibration=tmp_path / "calibration.json").methods
     moved = open_served(write_file(tmp_path, levels()), transform="scaling", gamma=[5])
     assert moved.threat == wc.Threat.scaling(5) and moved.methods == ["exact"]
-    with pytest.raises(ValueError, match="within which range"):
+    with pytest.raises(ValueError, match="give the range for which"):
         open_served(bare, transform="scaling")
     nothing = Plain(network())
-    with pytest.raises(ValueError, match="does not say what it stands against"):
+    with pytest.raises(ValueError, match="no threat of its own"):
         open_served(write_file(tmp_path, nothing))
     assert open_served(write_file(tmp_path, nothing), transform="scaling", gamma=[5]).classes == ("0", "1", "2")
 

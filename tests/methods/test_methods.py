@@ -216,7 +216,7 @@ def test_threat_and_classifier_must_fit() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             classifier.certify(grey(0.6), threat, method=method)
-    with pytest.raises(ValueError, match="what it should survive"):
+    with pytest.raises(ValueError, match="a threat is missing"):
         NET.certify(grey(0.6))
     with pytest.raises(ValueError, match="ρ below"):
         NET.certify(grey(0.6), THREAT, betas=5)

@@ -76,7 +76,7 @@ def test_ranges_that_were_never_proved_and_swapped_pictures_show(tmp_path: Path)
     lines[0]["certificate"], lines[1]["certificate"] = lines[1]["certificate"], lines[0]["certificate"]
     text = "".join(json.dumps(seal({k: v for k, v in r.items() if k != "digest"})) + "\n" for r in lines)
     (tmp_path / "certificates.jsonl").write_text(text)
-    assert "picture 0: the certificate is about another picture" in problems(tmp_path, f)
+    assert "picture 0: the certificate is about a different picture" in problems(tmp_path, f)
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,7 @@ def threat_for(classifier: Classifier, threat: Threat | None) -> Threat:
     """The threat, or the classifier's own."""
     if found := threat or classifier.threat:
         return found
-    raise ValueError("say what it should survive: a threat, for instance wc.Threat.rotation(degrees=30)")
+    raise ValueError("a threat is missing, for instance wc.Threat.rotation(degrees=30)")
 
 
 def certify(

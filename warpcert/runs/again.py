@@ -50,9 +50,9 @@ class Again:
             if row.index >= len(self.dataset):
                 yield f"picture {row.index}: the data has only {len(self.dataset)}"
             elif int(self.dataset.labels[row.index]) != row.label:
-                yield f"picture {row.index}: the data gives it another label"
+                yield f"picture {row.index}: its label differs from that in the data"
             elif row.attack is None and row.certificate.picture not in ("", picture_digest(self._x(row))):
-                yield f"picture {row.index}: the certificate is about another picture"
+                yield f"picture {row.index}: the certificate is about a different picture"
 
     def sample(self, count: int, seed: int) -> list[Row]:
         """Rows that are done again, those with an answer first."""

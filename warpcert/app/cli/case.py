@@ -106,7 +106,7 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
 
 
 def _no_transform() -> Threat:
-    raise ValueError("say which transformation is smoothed over with --transform")
+    raise ValueError("name the transformation to smooth over with --transform")
 
 
 def _preprocess(args: argparse.Namespace, facts: dict[str, Any]) -> transforms.Preprocess:
@@ -124,14 +124,14 @@ def threat_of(args: argparse.Namespace, classifier: Classifier) -> Threat:
     own = classifier.threat
     name = args.transform or (own.transform.name if own else None)
     if name is None:
-        raise ValueError("say what the classifier should survive: --transform and --gamma")
+        raise ValueError("name the threat with --transform and --gamma")
     transform = transforms.get(name)
     if args.gamma is not None:
         box = transform.box(*args.gamma)
     elif own is not None and own.transform == transform:
         box = own.box
     else:
-        raise ValueError(f"say the range of {transform.name} with --gamma: this model carries none")
+        raise ValueError(f"give the range of {transform.name} with --gamma: this model has none of its own")
     arithmetic: dict[str, Any] = {
         "interpolation": args.attacker or (own.interpolation if own else "bilinear"),
         "quantized": (own.quantized if own else True) if args.unrounded is None else not args.unrounded,

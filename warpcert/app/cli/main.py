@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         module = import_module(f"warpcert.app.cli.commands.{COMMANDS[args.command][1]}")
         return int(module.run(args, console))
     except KeyboardInterrupt:
-        console.print("\nInterrupted. What was finished is kept; the same command goes on from there.")
+        console.print("\nInterrupted. Finished work is kept; run the same command to continue.")
         return 130
     except (ValueError, OSError) as error:
         console.print(f"warpcert {args.command}: {error}", style="red", markup=False, soft_wrap=True)

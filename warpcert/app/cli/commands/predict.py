@@ -28,14 +28,14 @@ VOTES, ALPHA = 1000, 0.001
 
 
 def add(p: argparse.ArgumentParser) -> None:
-    p.add_argument("pictures", type=Path, nargs="*", help="picture files; none: pictures of --data")
+    p.add_argument("pictures", type=Path, nargs="*", help="picture files (default: pictures of --data)")
     p.add_argument("--from", type=Path, dest="folder", metavar="RUN", help="deploy exactly what this run certified")
     p.add_argument("--early", action="store_true", help="stop voting as soon as the answer is settled")
     p.add_argument("--seed", type=natural, help="default: fresh and secret")
     p.add_argument(
         "--method",
         choices=("dist-d-online", "indiv"),
-        help="the pictures are attacked ones: also certify that the originals are answered alike",
+        help="the pictures have been attacked: also certify that their originals get the same answer",
     )
     p.add_argument("--json", action="store_true", help="print one JSON line per picture")
     add_data(p)
