@@ -69,7 +69,7 @@ class Proved(Rest, total=False):
 
 
 class Classifier(nn.Module, ABC):
-    """A function of pictures [B,C,H,W] in [0,1] that can be called, asked (`predict`), certified and saved."""
+    """A function of pictures [B,C,H,W] in [0,1]: call it, ask it (`predict`), certify it, save it."""
 
     kind: ClassVar[str]
     preprocess: Preprocess = Preprocess()
@@ -144,7 +144,7 @@ class Classifier(nn.Module, ABC):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the network's weights and of all facts: classifiers with the same one give the same answers."""
+        """SHA-256 of the network's weights and of all facts: classifiers that share it give the same answers."""
         return fingerprint_of(self.source, self.facts)
 
     @property
@@ -162,12 +162,12 @@ class Classifier(nn.Module, ABC):
 
     @property
     def method(self) -> str:
-        """The method that `certify` uses unless told otherwise."""
+        """The method that `certify` uses by default."""
         return self.about.method or self.usual_method
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Of its own method, where they are not the usual ones."""
+        """The settings of its own method that differ from the method's defaults."""
         return self.about.settings
 
     @property
@@ -189,9 +189,9 @@ class Classifier(nn.Module, ABC):
     def certify(
         self, x: Tensor, threat: Threat | None = None, *, method: str | None = None, **settings: Any
     ) -> Certificate:
-        """How far its answer about x [C,H,W] survives the threat, by its own method and threat unless told otherwise.
+        """How far its answer about x [C,H,W] survives the threat; by default, its own method and threat.
 
-        `settings` are those of the method, for instance alpha (0.01) and n; `warpcert.methods` lists them.
+        `settings` are those of the method, for instance `alpha` (0.01) and `n`.
         """
         from warpcert import methods
 
