@@ -290,9 +290,9 @@ def test_models_and_data_that_are_not_there_are_named(tmp_path: Path, monkeypatc
     assert here.classifier("no-such-model", "mnist-rotation").name == "mnist-rotation"
     with pytest.raises(Missing, match="warpcert train recipes/no-such-model"):
         here.classifier("no-such-model")
-    with pytest.raises(Missing, match="--data-root"):
+    with pytest.raises(Missing, match="name the folder"):
         here.dataset("cifar10")
-    with pytest.raises(Missing, match="--speech"):
+    with pytest.raises(Missing, match="path of its file"):
         here.dataset("speech")
     with pytest.raises(Missing, match="--rimagenet"):
         here.file("rimagenet")

@@ -30,7 +30,7 @@ def calibration_data(desk: Desk, test: Dataset, train: str, size: Size) -> Datas
         except Missing:
             pass
     if len(test) < size.images + wanted:
-        raise Missing(f"{wanted} pictures to calibrate on, beyond those of {test.name}: give --data-root")
+        raise Missing(f"{wanted} pictures to calibrate on, beyond those of {test.name}: name the data folder")
     return test.part(len(test) - wanted, len(test))
 
 

@@ -123,7 +123,7 @@ def _refuse_mixture(folder: Path, quick: bool) -> None:
         other = json.loads(path.read_text(encoding="utf-8")).get("quick")
         if other is not quick:
             said = "a quick run" if other else "a full run"
-            raise ValueError(f"{folder} holds {said}; choose another --out, or remove it")
+            raise ValueError(f"{folder} holds {said}; choose another folder, or remove it")
 
 
 def _plain(cell: Cell) -> Cell:

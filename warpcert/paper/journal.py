@@ -57,7 +57,7 @@ def _claim(folder: Path, config: dict[str, Any], started: bool) -> None:
     differing = sorted(k for k in present.keys() | config.keys() if present.get(k) != config.get(k))
     if differing:
         raise ValueError(
-            f"{folder} was measured with another {', '.join(differing)}; choose another folder, or remove it"
+            f"{folder} was measured with a different {', '.join(differing)}; choose another folder, or remove it"
         )
 
 

@@ -120,7 +120,7 @@ def find(folders: Iterable[Path], root: Path | None = None) -> Results:
             except ValueError as error:
                 unread[place] = str(error)
     if not papers and not runs:
-        none = f"no results in {', '.join(map(str, folders))}: run `warpcert certify --out runs/NAME` first"
+        none = f"no results in {', '.join(map(str, folders))}: certify some pictures into a folder first"
         raise ValueError("; ".join(unread.values()) or none)
     sentences = [*unread.values(), *(sentence for paper in papers.values() for sentence in paper.unread)]
     return Results(list(papers.values()), list(runs.values()), sentences)

@@ -88,7 +88,7 @@ def _check_answer(body: Record) -> None:
     if not (body["prediction"] or body["certificate"]):
         raise ValueError("the answer holds neither a prediction nor a certificate")
     if body["certificate"] and certificates.read(body["certificate"]).picture not in ("", body["picture"]):
-        raise ValueError("the certificate is about another picture than the answer")
+        raise ValueError("the certificate and the answer are about different pictures")
     if body["prediction"]:
         _check_prediction(body["prediction"])
 

@@ -64,7 +64,10 @@ def _whom(c: Certificate) -> None:
         _facts(c, facts)
     defence = getattr(c, "defence", None)
     if defence is not None:
-        refuse(defence.transform != t, f"the threat is {t.name}, but the classifier smooths over another one")
+        refuse(
+            defence.transform != t,
+            f"the threat is {t.name}, the classifier smooths over something else",
+        )
         refuse(not t.interpolates and defence.interpolation not in ("bicubic", "bilinear"), "nothing is interpolated")
     if not isinstance(c, Exhausted):
         refuse(c.threat.tolerance is not None, f"{c.method} bounds the attacker's arithmetic itself: no tolerance")
