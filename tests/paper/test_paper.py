@@ -294,5 +294,5 @@ def test_models_and_data_that_are_not_there_are_named(tmp_path: Path, monkeypatc
         here.dataset("cifar10")
     with pytest.raises(Missing, match="path of its file"):
         here.dataset("speech")
-    with pytest.raises(Missing, match="--rimagenet"):
+    with pytest.raises(Missing, match="the rimagenet data"):
         here.file("rimagenet")

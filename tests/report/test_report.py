@@ -183,7 +183,7 @@ def test_every_certified_accuracy_has_its_interval(results: Path, page: Path) ->
             assert level.low == pytest.approx(low, abs=1e-6) and level.high == pytest.approx(high, abs=1e-6)
             said = f"<b>{level.accuracy:.3f}</b> <small>{100 * level.low:.1f}–{100 * level.high:.1f} %</small>"
             assert text.count(f"<span>{level.range}</span> {said}") >= 2
-    assert text.count("95 % interval: ") == 3 and "The pale band says" in text
+    assert text.count("95 % interval: ") == 3 and "The pale band is the 95 % confidence interval" in text
 
 
 def by_sums(k: int, n: int) -> tuple[float, float]:
@@ -325,13 +325,13 @@ def test_what_cannot_be_read_is_named_beside_what_can(
     (tmp_path / "paper" / "row" / "certificates.jsonl").write_text("no record\n")
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 1
     captured = capsys.readouterr()
-    assert "2 runs and 1 experiments" in captured.out and "line 1 is not a record" in captured.err
+    assert "2 runs and 1 experiment," in captured.out and "line 1 is not a record" in captured.err
     assert "Not everything could be read" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def test_mistakes_get_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, sentence in (
-        ([str(tmp_path / "nowhere")], "is not a folder"),
+        ([str(tmp_path / "nowhere")], "there is no file or folder"),
         ([str(tmp_path)], "no results in"),
     ):
         assert main(["report", *arguments, "--out", str(tmp_path / "r.html")]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,13 +37,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(page, encoding="utf-8")
     size = len(page.encode()) / 2**20
-    print(f"{args.out}: {len(found.runs)} runs and {len(found.papers)} experiments, {size:.1f} MiB")
+    print(f"{args.out}: {_count(found.runs, 'run')} and {_count(found.papers, 'experiment')}, {size:.1f} MiB")
     for sentence in found.unread:
         console.print(f"FAILED {sentence}", style="red", markup=False, soft_wrap=True)
     wrong = sum(bool(run.problems) for run in found.all_runs)
     if wrong:
         console.print(f"FAILED {wrong} run(s) have records that do not hold; the page says which", style="red")
     return 1 if wrong or found.unread else 0
+
+
+def _count(found: Sequence[object], what: str) -> str:
+    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}"
 
 
 def _commands(run: RunFolder) -> dict[str, str]:
