@@ -445,7 +445,7 @@ def test_serve_says_what_is_wrong(
 ) -> None:
     assert main(["serve", "no-such-model"]) == 2 and "no-such-model" in capsys.readouterr().err
     monkeypatch.setenv("WARPCERT_TOKEN", "short")
-    assert main(["serve", "no-such-model"]) == 2 and "at least 16 characters" in capsys.readouterr().err
+    assert main(["serve"]) == 2 and "at least 16 characters" in capsys.readouterr().err
     monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
     assert main(["serve"]) == 2 and "pip install 'warpcert[serve]'" in capsys.readouterr().err
     with pytest.raises(ValueError, match="n must be positive"):
