@@ -45,6 +45,7 @@ from warpcert.learn import data, zoo
 from warpcert.threat import Threat
 
 ROOT = Path(__file__).parents[1]
+KEPT = "deviation.json"
 BATCH = 4096
 SIZES = (8192, 1000, 2048, 3333, 512)  # against BATCH, in turn
 SMALL = {1: 128, 2: 256, 7: 1001, 64: 4096}  # size of a batch → pictures; cost more than they weigh
@@ -225,6 +226,16 @@ def largest(found: dict[str, Any]) -> float:
     return max(float(t["largest"]) for what, t in found["compared"].items() if what != "exact")
 
 
+def listed(folder: Path) -> dict[str, Any]:
+    """What the manifest says of the measurement that a recipe's folder keeps, if it does."""
+    path = folder / KEPT
+    if not path.is_file():
+        return {}
+    found = json.loads(path.read_text(encoding="utf-8"))
+    images = found["compared"]["batches"]["images"]
+    return {"deviation": {"slack": found["slack"], "largest": largest(found), "images": images}}
+
+
 def in_words(found: dict[str, Any]) -> str:
     parts = [f"{what} {t['largest']:.2e} of {t['images']}" for what, t in found["compared"].items()]
     failed = [f"{what} failed ({why})" for what, why in found["failed"].items()]
@@ -261,7 +272,7 @@ def keep(files: list[Path], root: Path = ROOT) -> list[str]:
         if found["sha256"] != zoo.manifest()[name].sha256:
             raise ValueError(f"{name} was measured with other weights: measure it again")
         text = json.dumps(found, indent=1) + "\n"
-        (root / "recipes" / name / "deviation.json").write_text(text, encoding="utf-8")
+        (root / "recipes" / name / KEPT).write_text(text, encoding="utf-8")
         kept.append(name)
     return kept
 
