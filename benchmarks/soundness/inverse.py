@@ -126,7 +126,7 @@ def inverse_row(row: Row, task: Task, inverse: str, transform: str, defend: str)
             return
 
 
-def certificates_row(row: Row, task: Task) -> None:
+def certificates_row(row: Row, task: Task, merged: bool) -> None:
     """Digits moved by random γ, certified from x' alone (α = 10⁻⁴); then g at the original, 10⁵ samples."""
     model, digits = zoo.load("mnist-rotation").to(task.device), data.load("mnist500")
     assert isinstance(model, Smoothed)
@@ -135,9 +135,8 @@ def certificates_row(row: Row, task: Task) -> None:
         x = digits.image(turn % len(digits)).to(task.device)
         gamma = threat.box.uniform(1, g) * (0.1 if turn % 2 else 1)
         x_attacked = threat.attacked(x, gamma.to(x.device))[0]
-        made = methods.certify(
-            model, x_attacked, threat, method="indiv", n=5000, alpha=1e-4, seed=task.seed + turn, betas=200
-        )
+        sampling = {"n": 5000, "alpha": 1e-4, "seed": task.seed + turn, "betas": 200, "merged": merged}
+        made = methods.certify(model, x_attacked, threat, method="indiv", **sampling)
         if not made.abstains:
             source = torch.Generator(device=x.device).manual_seed(task.seed + turn)
             for z in (x, x_attacked):
@@ -153,4 +152,5 @@ def rows() -> Iterator[tuple[str, partial[None]]]:
             continue  # they are proved for rotation and translation
         job = partial(inverse_row, inverse=inverse, transform=transform, defend=defend)
         yield f"inverse: {inverse}, {transform}, defender {defend}", job
-    yield "certificates: indiv, rotation", partial(certificates_row)
+    for merged in (False, True):
+        yield f"certificates: indiv, rotation{', merged' if merged else ''}", partial(certificates_row, merged=merged)

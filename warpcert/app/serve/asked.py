@@ -115,11 +115,11 @@ def from_pixels(pixels: list[list[list[float]]], shape: tuple[int, ...]) -> Tens
         raise ValueError(f"pixels must have the shape {list(shape)}: channels, rows, columns; got {given}{hint}")
     if not all(math.isfinite(v) and 0 <= v <= 1 for row in rows for v in row):
         raise ValueError("pixels must be finite numbers in [0, 1] (divide 8-bit values by 255)")
-    given = torch.tensor(pixels, dtype=torch.float64)
-    rest = given[~pictures.held_by_float32(given)]
+    sent = torch.tensor(pixels, dtype=torch.float64)
+    rest = sent[~pictures.held_by_float32(sent)]
     if bool((torch.from_numpy(rest.float().numpy().astype(str).astype(float)) != rest).any()):
         raise ValueError("pixels must be numbers that float32 holds, or k/255: others would be another picture")
-    return given.float()
+    return sent.float()
 
 
 def check_predict(asked: Predict, limits: Limits) -> None:
