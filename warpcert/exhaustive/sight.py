@@ -19,6 +19,8 @@ from warpcert.transforms import Flow
 
 __all__ = ["Pixels", "Sight", "Squares", "find_means", "sight_of"]
 
+MEMORY = 1 << 30  # bytes that the crossings of one slice may take, roughly; more on a GPU
+
 
 class Sight(ABC):
     """Of one picture x [C,H,W] under one threat."""
@@ -26,6 +28,16 @@ class Sight(ABC):
     def __init__(self, x: Tensor, threat: Threat) -> None:
         self.x, self.threat = x, threat
         self.full = torch.tensor(255.0, device=x.device)  # a tensor: a GPU multiplies by the reciprocal of a number
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the crossings of one slice may take."""
+        return torch.cuda.get_device_properties(self.x.device).total_memory // 8 if self.x.is_cuda else MEMORY
+
+    @property
+    @abstractmethod
+    def bytes(self) -> float:
+        """That one crossing takes, roughly: with the image before every 128th of them, which is kept."""
 
     @abstractmethod
     def states(self, z: Tensor) -> Tensor:
@@ -52,13 +64,17 @@ class Pixels(Sight):
         super().__init__(x, threat)
         self.tolerance, self.step = tolerance, step
 
+    @property
+    def bytes(self) -> float:
+        return 500 + self.x.numel() / 64
+
     def states(self, z: Tensor) -> Tensor:
         if self.step > 1:
-            return shown(level(z, self.step), self.step)
+            return level(z, self.step)
         return (255 * self.threat.transform.quantize(z)).round().to(torch.uint8)
 
     def pictures(self, states: Tensor) -> Tensor:
-        return states.float().div_(self.full)
+        return shown(states, self.step).float().div_(self.full)
 
     def crossings(self, near: tuple[float, float]) -> Crossings:
         return find_crossings(self.x, self.threat, self.tolerance, self.step, near)
@@ -77,8 +93,12 @@ class Squares(Sight):
         self.planes = stem.planes(step, tuple(x.shape))
         self.rounded = stem.rounds or threat.quantized
 
+    @property
+    def bytes(self) -> float:
+        return (20_000 if self.rounded else 2_000) + self.x.numel() / 512
+
     def states(self, z: Tensor) -> Tensor:
-        return self.front.levels(z if self.front.stem.rounds else self.threat.transform.quantize(z) if self.threat.quantized else z)
+        return self.front.levels(self.threat.transform.quantize(z) if self.threat.quantized else z)
 
     def pictures(self, states: Tensor) -> Tensor:
         return self.front.picture(states, tuple(self.x.shape))
