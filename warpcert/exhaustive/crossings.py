@@ -6,8 +6,8 @@ the events of the pixel, such that for all γ ∈ Γ and all real images z with 
   - one of the levels low … high of its event that contains γ, or
   - if γ lies in none of its events, the settled level of the gap that γ lies in.
 
-Coarse levels. With step w > 1 q is replaced by Q_w of `classifier.levels`: level k holds the 8-bit values wk − w/2 … wk
-+ w/2 − 1, so its upper threshold is V = wk + w/2 − ½, which is V' = k + ½ for V' = (V + ½)/w. All below is about V'
+Coarse levels. With step w > 1 q is replaced by Q_w of `classifier.rounding`: level k holds the 8-bit values wk − w/2 …
+wk + w/2 − 1, so its upper threshold is V = wk + w/2 − ½, which is V' = k + ½ for V' = (V + ½)/w. All below is about V'
 then: values, slopes and margins are those of V divided by w, exactly as w is a power of two; only adding 1/(2w) rounds
 once more. Every threshold of Q_w is one of q, so Q_w(q(z)) = Q_w(z): an attacker who rounds and one who does not are
 the same.
@@ -21,12 +21,12 @@ levels are measured inside each gap and checked against the events at its ends.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from warpcert.classifier.levels import check_step
+from warpcert.classifier.rounding import check_step
 from warpcert.exhaustive.isolation import Events, isolated, nearest, strides
 from warpcert.exhaustive.paths import Path, Values, path_of
 from warpcert.exhaustive.programs import Program, programs, switches
@@ -97,7 +97,7 @@ def joined(parts: list[Crossings]) -> Crossings:
     for part in parts:
         pixel.append(part.pixel + ends)
         ends += part.start.numel()
-    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    columns: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
     made = replace(parts[0], start=start, pixel=torch.cat(pixel), **columns)
     return made.take(made.upper.argsort(stable=True))
 

@@ -20,6 +20,7 @@ __all__ = ["Glance", "glance"]
 PLACES = (0.15, 0.4, 0.6, 0.85)  # of Γ, where it is looked at
 NARROW, WIDE = 2.0**-13, 2.0**-6  # of Γ, each of the slices: from … to
 ENOUGH = 0.3  # seconds that the slices may take before they are made no wider
+FEW = 20  # crossings that are too few to extrapolate
 
 
 @final
@@ -46,7 +47,7 @@ def glance(x: Tensor, threat: Threat, terms: Terms) -> Glance:
     share = NARROW
     sight = sight_of(x, threat, terms.tolerance, terms.step, terms.stem)
     narrow = found = _counted(sight, terms, share)
-    while found[2] < ENOUGH and share < WIDE:
+    while (found[2] < ENOUGH or found[0] < FEW) and share < WIDE:
         share *= 4
         found = _counted(sight, terms, share)
     looked = len(PLACES) * share

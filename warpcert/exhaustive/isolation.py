@@ -40,7 +40,7 @@ def isolated(path: Path, intervals: Iterable[Intervals], margin: float, extent: 
     """The events in these intervals, by item and γ; those of an item that meet are one. |γ| is at most `extent`."""
     found: list[Events] = []
     for interval in intervals:
-        while interval[0].numel():
+        while interval[0].numel() or not found:
             events, interval = _decide(path, interval, margin)
             found.append(events)
     return _merge(tuple(map(torch.cat, zip(*found, strict=True))), 2.0**-48 * extent)

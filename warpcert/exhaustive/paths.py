@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import max_pool2d, pad
 
-from warpcert.classifier.levels import highest
+from warpcert.classifier.rounding import highest
 from warpcert.exhaustive.equations import FlowEquation, ToneEquation
 from warpcert.threat import Threat
 from warpcert.transforms import Flow, Gradation, Tone
@@ -252,7 +252,7 @@ def refusal(threat: Threat, step: int, behind: bool = False) -> str:
             "exhaustive verification is for pictures under a linear flow or a change of values, with one parameter "
             f"(rotation, scaling, shear, brightness, contrast, power); got {t.name}"
         )
-    if not threat.quantized and step == 1 and not behind:
+    if not threat.quantized and step == 1:
         return "against attackers who do not round, the classifier must see levels only: wc.Levels(network, step=8)"
     if t.interpolates and threat.interpolation != "bilinear":
         return f"exhaustive verification is for bilinear attackers; got {threat.interpolation}"

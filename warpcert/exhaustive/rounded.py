@@ -159,10 +159,7 @@ def _ends(inside: _Inside, events: Events, doubt: float) -> _Ends:
     owner = torch.cat((all_runs, run[opens], run[closes]))
     gamma = torch.cat((runs.first, lower[opens], upper[closes]))
     change = torch.stack(
-        [
-            torch.cat((total(part), (part - before)[opens], (after - part)[closes]))
-            for part in (least, most)
-        ]
+        [torch.cat((total(part), (part - before)[opens], (after - part)[closes])) for part in (least, most)]
     )
     order = gamma.argsort(stable=True)  # events that begin come before those that end
     order = order[owner[order].argsort(stable=True)]

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from warpcert.classifier.levels import level, shown
+from warpcert.classifier.rounding import level, shown
 from warpcert.classifier.stem import Front, Stem
 from warpcert.exhaustive.crossings import Crossings, find_crossings, joined, levels
 from warpcert.exhaustive.means import Means, of_means

@@ -40,7 +40,9 @@ from warpcert.threat import Threat
 __all__ = ["Terms", "Verdict", "verify"]
 
 _Batch = tuple[Tensor, Tensor]  # images, and per image γ, γ (between which it occurs, see `Chunks`) and onset, t
-_FIRST = 1 << 26  # values that the pictures of the first slice have, and on a GPU 32 times as many; each slice has twice
+_FIRST = (
+    1 << 26
+)  # values that the pictures of the first slice have, and on a GPU 32 times as many; each slice has twice
 # as many as the one before, up to what memory allows
 _SLICES = 16  # at least, if the time is limited
 _USUAL = Terms()
@@ -169,9 +171,7 @@ class _Half(NamedTuple):
 class _Walk:
     """Leads the judge outwards, and counts."""
 
-    def __init__(
-        self, sight: Sight, terms: Terms, judge: Judge, progress: Callable[[int, int], None] | None
-    ) -> None:
+    def __init__(self, sight: Sight, terms: Terms, judge: Judge, progress: Callable[[int, int], None] | None) -> None:
         self.sight, self.threat, self.terms, self.judge, self.progress = sight, sight.threat, terms, judge, progress
         self.until = time.perf_counter() + (math.inf if terms.time_limit is None else terms.time_limit)
         self.whole = min(1.0, judge.limit) or 1.0
