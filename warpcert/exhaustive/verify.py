@@ -44,6 +44,7 @@ _FIRST = (
     1 << 26
 )  # values that the pictures of the first slice have, and on a GPU 32 times as many; each slice has twice
 # as many as the one before, up to what memory allows
+_LARGE = 1 << 15  # values in a picture of which a CPU asks about fewer to begin with
 _SLICES = 16  # at least, if the time is limited
 _USUAL = Terms()
 
@@ -99,9 +100,9 @@ def verify(
     if why := refusal(threat, terms.step, terms.stem is not None):
         raise ValueError(why)
     sight = sight_of(x, threat, terms.tolerance, terms.step, terms.stem)
-    judge = Judge(classifier, sight, label, terms.slack)
-    changed = judge.probe(255)
+    judge = Judge(classifier, sight, label, terms)
     walk = _Walk(sight, terms, judge, progress)
+    changed = judge.probe(255 if x.is_cuda or x.numel() < _LARGE else 33)
     for start, end in _slices(changed, sight, min(1.0, judge.limit), terms):
         if start >= judge.limit:
             break
@@ -174,7 +175,6 @@ class _Walk:
     def __init__(self, sight: Sight, terms: Terms, judge: Judge, progress: Callable[[int, int], None] | None) -> None:
         self.sight, self.threat, self.terms, self.judge, self.progress = sight, sight.threat, terms, judge, progress
         self.until = time.perf_counter() + (math.inf if terms.time_limit is None else terms.time_limit)
-        self.whole = min(1.0, judge.limit) or 1.0
         self.crossings = self.cliques = self.bundles = self.unresolved = self.images = 0
         self.isolation, self.followed = 0.0, True
 
@@ -196,6 +196,7 @@ class _Walk:
         size = self.terms.size(self.sight.x)
         for image, where in _full(self._outwards(halves, size), size):
             self.judge.ask(image, where)
+        self.judge.finish()
         self.crossings += sum(len(h.made.crossings) for h in halves)
         self.cliques += sum(h.made.base.numel() for h in halves)
         self.bundles += sum(h.made.bundles for h in halves)
@@ -207,7 +208,7 @@ class _Walk:
         if late := time.perf_counter() > self.until:
             self.judge.end(t, f"undecided, as the time limit of {self.terms.time_limit:g} s was reached")
         elif self.progress is not None:
-            self.progress(int(1000 * min(1.0, t / self.whole)), 1000)
+            self.progress(int(1000 * min(1.0, t / (min(1.0, self.judge.limit) or 1.0))), 1000)
         return late
 
     def _halves(self, start: float, end: float, most: int) -> Iterator[_Half]:

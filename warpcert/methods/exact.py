@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate, Enumeration, ErrorBound, Exhausted, Kind
 from warpcert.classifier import Classifier
+from warpcert.classifier.swift import swift
 from warpcert.classifier.voting import ABSTAIN
 from warpcert.exhaustive.glance import glance
 from warpcert.exhaustive.paths import refusal
@@ -59,8 +61,7 @@ class Exact(Method):
         refuse_tf32(x, classifier.slack)
         start, slack, tolerance, step = time.perf_counter(), classifier.slack, threat.off_by, classifier.step
         terms = self._terms(classifier, threat)
-        f = classifier if classifier.stem is None else classifier.logits  # of what the stem makes of a picture
-        verdict = verify(f, x, threat, terms=terms, progress=progress)
+        verdict = verify(self._asked(classifier, x, terms), x, threat, terms=terms, progress=progress)
         seen = x if step > 1 else threat.transform.quantize(x)
         scores = tuple(classifier(seen[None])[0].tolist())
         done, found = None, verdict.crossings
@@ -94,6 +95,13 @@ class Exact(Method):
         crowded = f"too many crossings coincide: {advice}" if found.crowded else ""
         memory = found.memory + 5 * size * x.numel()
         return Forecast(found.images, seconds, memory, crowded).within(self.time_limit).advised(advice)
+
+    @staticmethod
+    def _asked(classifier: Classifier, x: Tensor, terms: Terms) -> Callable[[Tensor], Tensor]:
+        """The classifier as a function of what it sees: rounded already, and made of means, where it does that."""
+        one = classifier.preprocess(x[None])
+        f = swift(classifier, one.expand(terms.size(x), *one.shape[1:]))
+        return lambda seen: f(classifier.preprocess(seen))
 
     def _terms(self, classifier: Classifier, threat: Threat) -> Terms:
         c = classifier
