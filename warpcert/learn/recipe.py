@@ -11,7 +11,7 @@ from typing import Any, final
 from warpcert import transforms
 from warpcert.classifier import About, Classifier
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.levels import check_step
+from warpcert.classifier.rounding import check_step
 from warpcert.classifier.storage import configured
 from warpcert.networks.config import ModelConfig
 from warpcert.networks.weights import Network

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate, Enumeration, ErrorBound, Exhausted, Kind
 from warpcert.classifier import Classifier
+from warpcert.classifier.swift import swift
 from warpcert.classifier.voting import ABSTAIN
 from warpcert.exhaustive.glance import glance
 from warpcert.exhaustive.paths import refusal
@@ -51,7 +53,7 @@ class Exact(Method):
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if classifier.noise or classifier.over:
             return "exact certifies classifiers without noise: wc.Levels(network, step=8) or wc.Plain(network)"
-        return refusal(threat, classifier.step)
+        return refusal(threat, classifier.step, classifier.stem is not None)
 
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
@@ -59,7 +61,7 @@ class Exact(Method):
         refuse_tf32(x, classifier.slack)
         start, slack, tolerance, step = time.perf_counter(), classifier.slack, threat.off_by, classifier.step
         terms = self._terms(classifier, threat)
-        verdict = verify(classifier, x, threat, terms=terms, progress=progress)
+        verdict = verify(self._asked(classifier, x, terms), x, threat, terms=terms, progress=progress)
         seen = x if step > 1 else threat.transform.quantize(x)
         scores = tuple(classifier(seen[None])[0].tolist())
         done, found = None, verdict.crossings
@@ -94,8 +96,16 @@ class Exact(Method):
         memory = found.memory + 5 * size * x.numel()
         return Forecast(found.images, seconds, memory, crowded).within(self.time_limit).advised(advice)
 
+    @staticmethod
+    def _asked(classifier: Classifier, x: Tensor, terms: Terms) -> Callable[[Tensor], Tensor]:
+        """The classifier as a function of what it sees: rounded already, and made of means, where it does that."""
+        one = classifier.preprocess(x[None])
+        f = swift(classifier, one.expand(terms.size(x), *one.shape[1:]))
+        return lambda seen: f(classifier.preprocess(seen))
+
     def _terms(self, classifier: Classifier, threat: Threat) -> Terms:
-        return Terms(classifier.slack, threat.off_by, classifier.step, self.batch, time_limit=self.time_limit)
+        c = classifier
+        return Terms(c.slack, threat.off_by, c.step, c.stem, self.batch, time_limit=self.time_limit)
 
     def _why(self, verdict: Verdict, classifier: Classifier) -> str:
         """What ended the walk before Γ did, with a remedy where there were too many pictures."""
