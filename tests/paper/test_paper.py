@@ -26,16 +26,19 @@ from warpcert.paper.experiment import Experiment, run
 from warpcert.paper.experiments import EXPERIMENTS
 from warpcert.paper.experiments.audio import VolumeCover
 from warpcert.paper.experiments.bicubic import SampledError
+from warpcert.paper.experiments.covers import Covers, lipschitz_sampling
 from warpcert.paper.experiments.distribution import Dist
 from warpcert.paper.experiments.efficiency import Bounding
 from warpcert.paper.experiments.heuristic import HEURISTIC
 from warpcert.paper.experiments.verified import Verified
 from warpcert.paper.experiments.violations import VIOLATIONS
 from warpcert.paper.journal import Journal, read_journal
-from warpcert.paper.row import NONE, Beside, Measured, Row, Size, Unmeasured
+from warpcert.paper.row import NONE, Beside, Measured, Row, Size, Unmeasured, Versus
 from warpcert.report.table import Table
 from warpcert.runs.store import verify
+from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
+from warpcert.windows.cover import cover_windows
 
 TINY = Size(1, n=300, betas=30, gammas=3, attacks=2, estimate=1, test=3, rho=0.3)
 SIDE, LENGTH = 14, 1600
@@ -93,6 +96,10 @@ def _smaller(row: Row) -> Row:
         return replace(row, quick=replace(TINY, n=2000))
     if isinstance(row, Beside):
         return replace(row, of=_smaller(row.of))
+    if isinstance(row, Versus):
+        return replace(row, of=_smaller(row.of), than=_smaller(row.than))
+    if isinstance(row, Covers):
+        row = replace(row, gamma=2)
     if isinstance(row, Bounding):
         row = replace(row, quick_limit=1.0)
     if isinstance(row, Verified):
@@ -110,7 +117,7 @@ def shrunk(experiment: Experiment) -> Experiment:
 
 def _absent(row: Row) -> bool:
     """Whether a quick run on digits and sounds alone leaves the row out."""
-    if isinstance(row, Beside):
+    if isinstance(row, Beside | Versus):
         return _absent(row.of)
     if isinstance(row, Unmeasured | SampledError) or (isinstance(row, Measured) and row.quick == NONE):
         return True
@@ -245,6 +252,33 @@ def test_g_is_asked_about_the_original_and_about_what_the_attacker_made(
     assert cells["accuracy of b"] == 1 and cells["b, attacked"] == 0
     assert cells["g, original"] in (0.8, 1) and cells["g or abstains, original"] == 0.8
     assert cells["g, attacked"] == 0 == cells["g or abstains, attacked"]
+
+
+def test_sampling_between_windows_is_sound_and_needs_more_of_them() -> None:
+    """No picture inside a window is farther from its middle than the target; ours needs fewer windows."""
+    x, threat, target = data.load("mnist500").image(0), replace(Threat.of("rotation", 3), quantized=False), 0.1
+    few, _ = lipschitz_sampling(x, threat, target, 64)
+    many, made = lipschitz_sampling(x, threat, target, 16)
+    assert len(cover_windows(x, threat, Preprocess(), target=target)) < few < many and made == 17 * many
+    first, last = threat.box.lower[0], threat.box.upper[0]
+    width = (last - first) / few
+    middle = first + width * (torch.arange(few, dtype=torch.float64)[:, None] + 0.5)
+    own = threat.attacked(x.double(), middle)
+    far = [
+        (threat.attacked(x.double(), middle + s * width) - own).flatten(1).norm(dim=1).max()
+        for s in torch.linspace(-0.5, 0.5, 41, dtype=torch.float64)
+    ]
+    assert 0.7 * target < float(max(far)) <= target
+
+
+def test_quotients_are_those_of_two_rows(tiny: None, tmp_path: Path) -> None:
+    experiment = shrunk(EXPERIMENTS["efficiency"])
+    two = tuple(row for row in experiment.rows if row.name in ("exact", "exact-8"))
+    list(run(replace(experiment, rows=two), desk(tmp_path), ""))
+    table = Table.read(tmp_path / "efficiency")
+    exact, coarse = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    passes = [int(str(row["work"]).split()[0]) for row in (exact, coarse)]
+    assert exact["× work"] is None and coarse["× work"] == pytest.approx(passes[1] / passes[0], rel=1e-3)
 
 
 def test_rows_have_names_of_their_own_and_frozen_configurations() -> None:

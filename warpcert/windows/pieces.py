@@ -99,6 +99,11 @@ class Scene:
         steep = (t.slopes[:, 0] + t.slopes[:, 1]).T.reshape(-1, t.height + 2 * t.ring - 1, t.width + 2 * t.ring - 1)
         return max_pool2d(steep, 3, stride=1, padding=1).flatten(1).T.contiguous()
 
+    def steepness_near(self, gamma: Tensor) -> Tensor:
+        """A bound [J,C,H,W] of |f_y| + |f_x| within a pixel of the source points of γ [J,d]."""
+        steep = self.steepness[_regions(self, gamma)]  # [J, H·W, C]
+        return steep.movedim(-1, 1).reshape(-1, *self.x.shape)
+
     @cached_property
     def arithmetic(self) -> tuple[Tensor, Tensor]:
         """(coordinates, values) [H,W]: float32 errors of the attacker's source points, and of all else.
@@ -167,8 +172,7 @@ def _doubt(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
     coordinates, values = scene.arithmetic
     doubt = (values + SLACK).expand(1, *scene.x.shape)
     if isinstance(scene.threat.transform, SpatialTransform):
-        steep = scene.steepness[_regions(scene, (lower + upper) / 2)]  # [J, H·W, C]
-        doubt = doubt + coordinates * steep.movedim(-1, 1).reshape(-1, *scene.x.shape)
+        doubt = doubt + coordinates * scene.steepness_near((lower + upper) / 2)
     return doubt
 
 
