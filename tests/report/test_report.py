@@ -217,6 +217,17 @@ def test_runs_of_one_dataset_share_a_plot(results: Path, tmp_path: Path) -> None
     assert text.count("Certified range of each picture") == 2, "one picture alone needs no such plot"
 
 
+def test_all_methods_share_a_plot_per_dataset(results: Path, tmp_path: Path) -> None:
+    """Runs of the paper's experiments and others: named apart, and only where there are two to compare."""
+    text = html.render(find([results]))
+    charts = re.findall(r'<figure class="chart">(?:(?!</figure>).)*?All methods: .*?</figure>', text, re.S)
+    assert len(charts) == 1 and "All methods: mnist500, rotation" in charts[0]
+    assert charts[0].count('class="curve') == 3
+    assert all(f"<span>{name} " in charts[0] for name in ("dist-x", "exact", "violations: row"))
+    shutil.copytree(results / "exact", tmp_path / "exact")
+    assert "All methods" not in html.render(find([tmp_path]))
+
+
 @pytest.mark.parametrize(("name", "most", "gamma"), [("rotation", 10, [0.11]), ("translation", 1, [0.3, -0.8])])
 def test_possible_originals_hold_the_original(name: str, most: float, gamma: list[float]) -> None:
     x, threat = data.load("mnist500").image(3), Threat.of(name, most)

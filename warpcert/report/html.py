@@ -77,6 +77,7 @@ def render(
         "views": views,
         "unread": found.unread,
         "figures": _figures(found.runs),
+        "together": _together(found),
         "css": CSS,
         "status": STATUS,
         "version": __version__,
@@ -124,12 +125,30 @@ def compared(table: Table) -> dict[int, list[tuple[str, Cited, Cell]]]:
     return {place: lines for place, lines in pairs.items() if any(column not in COUNTS for column, _, _ in lines)}
 
 
+def _groups(runs: Iterable[tuple[str, RunFolder]]) -> dict[str, list[figures.Series]]:
+    """Named runs by dataset and transformation."""
+    groups: dict[str, list[figures.Series]] = {}
+    for name, run in runs:
+        noun = run.rows[0].certificate.threat.transform.noun
+        groups.setdefault(f"{run.data}, {noun}", []).append((name, run.rows))
+    return groups
+
+
+def _together(found: Results) -> list[Figure]:
+    """Certified accuracy by all that has run, experiments of the paper and others: a plot for each dataset and
+    transformation that more than one of them is about.
+    """
+    if not found.papers:
+        return []
+    named = [(run.name, run) for run in found.runs]
+    named += [(f"{paper.table.name}: {run.name}", run) for paper in found.papers for run in paper.runs]
+    several = {title: series for title, series in _groups(named).items() if len(series) > 1}
+    return [figures.accuracy(f"All methods: {title}", series) for title, series in several.items()]
+
+
 def _figures(runs: Sequence[RunFolder]) -> list[Figure]:
     """For each dataset and transformation all runs in one plot: certified accuracy, and the errors behind it."""
-    groups: dict[str, list[figures.Series]] = {}
-    for run in runs:
-        noun = run.rows[0].certificate.threat.transform.noun
-        groups.setdefault(f"{run.data}, {noun}", []).append((run.name, run.rows))
+    groups = _groups((run.name, run) for run in runs)
     found: list[Figure] = []
     for title, series in groups.items():
         found.append(figures.accuracy(f"Certified accuracy: {title}", series))
