@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 import torch
 from torch.nn.functional import avg_pool2d
 
+from benchmarks import paper as benchmark
 from warpcert import statistics as stats
 from warpcert.app.cli import main
 from warpcert.classifier import About, Classifier, Levels, Plain, Smoothed
@@ -279,6 +281,36 @@ def test_quotients_are_those_of_two_rows(tiny: None, tmp_path: Path) -> None:
     exact, coarse = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
     passes = [int(str(row["work"]).split()[0]) for row in (exact, coarse)]
     assert exact["× work"] is None and coarse["× work"] == pytest.approx(passes[1] / passes[0], rel=1e-3)
+
+
+def test_what_is_kept_is_whole_and_checked(tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packed, small, and every edit is noticed: of a certificate, of a measurement, of a cell."""
+    runs, kept = tmp_path / "runs", tmp_path / "kept"
+    for name, rows in (("distribution-x", ("mnist-rotation",)), ("individual", ("mnist-rotation-online-10",))):
+        chosen = (replace(r, full=TINY) for r in EXPERIMENTS[name].rows if r.name in rows)  # type: ignore[call-arg]
+        monkeypatch.setitem(EXPERIMENTS, name, replace(EXPERIMENTS[name], rows=tuple(chosen)))
+        list(run(EXPERIMENTS[name], replace(desk(runs), quick=False), f"warpcert paper {name}"))
+    assert benchmark.main(["keep", str(runs), str(kept)]) == 0
+    assert list(benchmark.check(kept)) == []
+    assert not list(kept.rglob("*.jsonl")) and len(list(kept.rglob("*.jsonl.gz"))) == 5
+    table = Table.read(kept / "distribution-x")
+    assert table.device == "CPU" and len(table.date) == 10
+
+    path = kept / "distribution-x" / "table.json"
+    place = table.columns.index("±0°")
+    cells = (*table.rows[0][:place], 0.5, *table.rows[0][place + 1 :])
+    replace(table, rows=(cells,)).write(path.parent)
+    (problem,) = benchmark.check(kept)
+    assert "±0° is 0.5 in the table" in problem
+    table.write(path.parent)
+
+    records = next(kept.rglob("base/records.jsonl.gz"))
+    records.write_bytes(gzip.compress(gzip.decompress(records.read_bytes()).replace(b'"value": ', b'"value": 1')))
+    assert any("not a record" in problem for problem in benchmark.check(kept))
+    assert benchmark.main(["check", str(kept)]) == 1
+
+    replace(table, quick=True).write(runs / "distribution-x")
+    assert benchmark.main(["keep", str(runs), str(tmp_path / "again")]) == 2
 
 
 def test_rows_have_names_of_their_own_and_frozen_configurations() -> None:

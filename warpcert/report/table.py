@@ -66,6 +66,8 @@ class Table:
     notes: tuple[str, ...]
     figures: tuple[Figure, ...] = ()
     runs: tuple[str, ...] = ()
+    device: str = ""
+    date: str = ""
 
     def __post_init__(self) -> None:
         if not len(self.rows) == len(self.published) == len(self.remarks):

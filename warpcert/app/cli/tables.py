@@ -84,7 +84,10 @@ def _print(table: Table, folder: Path) -> None:
         out.print(f"({number}) {remark}", markup=False, soft_wrap=True)
     for note in table.notes:
         out.print(note, markup=False, soft_wrap=True)
-    out.print(f"{table.seconds:.0f} s of work; {folder / TABLE}", markup=False, soft_wrap=True)
+    where = ", ".join(filter(None, (table.device, table.date)))
+    out.print(
+        f"{table.seconds:.0f} s of work{f' ({where})' if where else ''}; {folder / TABLE}", markup=False, soft_wrap=True
+    )
 
 
 def _text(cell: Cell) -> str:
