@@ -39,7 +39,9 @@ def test_the_page_says_what_the_folders_say(results: Path, page: Path) -> None:
             assert sentence in text
     assert "0.1235" in text and text.count("smaller on purpose") == 1
     beside = re.search(r'<table class="beside">.*?</table>', text, re.S)
-    assert beside and re.search(r"share.*<small>Table 1.*</small> 0\.9.*0\.1235.*smaller on purpose", beside[0], re.S)
+    assert beside and re.search(
+        r"share.*<small>Table 1.*</small> 0\.9.*0\.1235.*−0\.777.*smaller on purpose", beside[0], re.S
+    )
     assert "quick: fewer images" in text and "warpcert paper violations --quick" in text
 
 

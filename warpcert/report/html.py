@@ -17,7 +17,7 @@ from warpcert.report.cards import STATUS, Card, card, image
 from warpcert.report.figures import CSS, Figure
 from warpcert.report.results import Paper, Results, RunFolder, find
 from warpcert.report.svg import data_uri
-from warpcert.report.table import Cell, Cited, Table
+from warpcert.report.table import Cell, Cited, Table, signed
 from warpcert.report.words import Setting
 from warpcert.version import __version__
 
@@ -67,7 +67,7 @@ def render(
     environment = Environment(
         loader=PackageLoader("warpcert.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    filters = (words.cell, words.percent, words.duration, words.between, words.lowered, compared)
+    filters = (words.cell, words.percent, words.duration, words.between, words.lowered, compared, signed)
     environment.filters |= {f.__name__: f for f in filters}
     views = [_view(run, most, commands) for run in found.all_runs]
     papers = sorted(found.papers, key=lambda p: _place(p, order))

@@ -13,7 +13,7 @@ from warpcert.paper import experiments
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment
 from warpcert.paper.experiment import run as results_of
-from warpcert.report.table import TABLE, Cell, Table, difference
+from warpcert.report.table import TABLE, Cell, Table, signed
 from warpcert.runs.job import device_of
 from warpcert.runs.progress import Watch
 
@@ -69,7 +69,7 @@ def _print(table: Table, folder: Path) -> None:
     remarks = list(dict.fromkeys(filter(None, table.remarks)))
     for row, cited, remark in zip(table.rows, table.published, table.remarks, strict=True):
         lines = [
-            (name, _text(known and known.value), _text(cell), _difference(cell, known and known.value))
+            (name, _text(known and known.value), _text(cell), signed(cell, known and known.value))
             for name, known, cell in zip(table.columns[1:], cited[1:], row[1:], strict=True)
             if known is not None or cell is not None
         ]
@@ -92,8 +92,3 @@ def _print(table: Table, folder: Path) -> None:
 
 def _text(cell: Cell) -> str:
     return "–" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
-
-
-def _difference(ours: Cell, published: Cell) -> str:
-    found = difference(ours, published)
-    return "" if found is None else f"{found:+.3g}"
