@@ -84,7 +84,7 @@ class Transform(ABC):
     @final
     def to_text(self, internal: float, inward: bool = False) -> str:
         """An internal value in surface units, for people: four digits, the nearest or (inward) the next towards 0."""
-        value = self.surface(internal)
+        value = self.surface(internal) + 0.0  # no −0
         if inward and value:
             scale = 10.0 ** (3 - math.floor(math.log10(abs(value))))
             value = math.trunc(value * scale * (1 - 1e-12)) / scale
