@@ -217,7 +217,7 @@ TIGHT = replace(JOINT.error, E=1e-6, betas=10**7)  # next to nothing is lost to 
         (radius, "needed_margin", lambda E, L: E * L, lambda: by_margins(bad={2: {"margin": 0.1}})),
         (region, "reach_of_cells", lambda box, low, high: box, lambda: by_margins(bad={0: {"margin": 0.1}})),
     ],
-    ids=["votes", "κ", "radius", "gaps", "tests", "margins", "cells"],
+    ids=["votes", "kappa", "radius", "gaps", "tests", "margins", "cells"],
 )
 def test_what_the_classes_compute_wrongly_the_verifier_notices(
     place: Any, name: str, made: Any, build: Any, monkeypatch: pytest.MonkeyPatch
