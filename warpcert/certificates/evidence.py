@@ -112,7 +112,10 @@ class Enumeration:
     def proviso(self, threat: Threat) -> str:
         """For which attackers, in words that follow "attacker"; "" if the record does not say."""
         if self.scope == "exact":
-            return " who computes exactly from the 8-bit picture"
+            return (
+                " who computes exactly from the 8-bit picture; one who computes in floating point is not covered where "
+                "many pixels change at one parameter"
+            )
         if self.scope == "program":
             return f" who {program(threat)}"
         return "" if self.tolerance is None else f", accurate to {self.tolerance:g} per pixel"

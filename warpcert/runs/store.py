@@ -14,7 +14,8 @@ from typing import Any, Self, final
 
 from warpcert import certificates
 from warpcert.certificates import Certificate
-from warpcert.certificates.sealed import unseal
+from warpcert.certificates.sealed import parsed, unseal
+from warpcert.errors.calibration import Calibration
 from warpcert.runs.lines import Lines, read_lines, write_json
 from warpcert.runs.settings import differences
 
@@ -83,7 +84,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{folder} is not a run folder: it has no {CONFIG}")
     try:
-        config = json.loads(path.read_text())
+        config = parsed(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(config, dict):
@@ -116,6 +117,8 @@ def verify(folder: Path) -> list[str]:
     problems: list[str] = []
     seen: set[int] = set()
     config = read_config(folder)
+    beside = folder / "calibration.json"
+    calibration = Calibration.read(beside) if beside.is_file() else None
     for number, record in enumerate(read_records(folder), 1):
         try:
             unseal(record)
@@ -128,6 +131,9 @@ def verify(folder: Path) -> list[str]:
             for name, value in json.loads(json.dumps(told)).items():
                 if name in config and config[name] != value:
                     raise ValueError(f"its {name} is not that of {CONFIG}")
+            _as_asked(made, config.get("settings", {}))
+            if calibration and made.share and (made.share, made.error) != (calibration.share(), calibration.error()):
+                raise ValueError(f"its share and its error are not those of {beside.name}")
         except (ValueError, TypeError, KeyError) as error:
             problems.append(f"line {number} (picture {record['index']}): {error}")
         seen.add(record["index"])
@@ -137,6 +143,16 @@ def verify(folder: Path) -> list[str]:
             f"{len(lacking)} pictures of the run are missing, first picture {lacking[0]} (not finished, or removed)"
         )
     return problems
+
+
+def _as_asked(c: Certificate, settings: dict[str, Any]) -> None:
+    """α, analysis, draws and calibration are those that the run was asked for, where it was asked for any."""
+    share = c.share and c.share.calibration
+    told = {"alpha": getattr(c, "alpha", None), "betas": c.error.betas or None, "calibration": share}
+    told["bound"] = c.error.bound if "bound" in settings else None
+    for name, value in told.items():
+        if value is not None and settings.get(name) is not None and settings[name] != value:
+            raise ValueError(f"its {name} is {value}, but the run was asked for {settings[name]}")
 
 
 def missing(config: dict[str, Any], done: Iterable[int]) -> list[int]:

@@ -19,7 +19,7 @@ from warpcert.threat import Threat
 from warpcert.transforms import Flow, Gradation, Preprocess, Shift, Tone
 from warpcert.windows.pieces import Scene, center_images, distances
 
-__all__ = ["Windows", "cover_windows", "halved"]
+__all__ = ["Windows", "bounds", "cover_windows", "halved"]
 
 PILOTS = 32  # places along Γ where the width that meets the target is sought
 ROUNDS = 7  # of that search
@@ -209,12 +209,17 @@ class _Search:
 
 def halved(windows: Windows, chosen: Tensor, x: Tensor, threat: Threat, preprocess: Preprocess) -> Windows:
     """Both halves of each of the windows `chosen` (indices), and nothing else; x, threat and P as they were covered."""
-    start = time.perf_counter()
     lower, upper = _halves(windows.lower[chosen], windows.upper[chosen])
-    scene = Scene(x.to(lower.device, torch.float64), threat, preprocess, windows.rounded)
+    return bounds(lower, upper, x, threat, preprocess, windows.rounded)
+
+
+def bounds(lower: Tensor, upper: Tensor, x: Tensor, threat: Threat, preprocess: Preprocess, rounded: bool) -> Windows:
+    """These windows [J,d], which need not tile Γ, with E_j."""
+    start = time.perf_counter()
+    scene = Scene(x.to(lower.device, torch.float64), threat, preprocess, rounded)
     with torch.no_grad():
         bound = _rounded_up(distances(scene, lower, upper))
-    return Windows(lower, upper, bound, windows.rounded, len(lower), time.perf_counter() - start)
+    return Windows(lower, upper, bound, rounded, len(lower), time.perf_counter() - start)
 
 
 def _rounded_up(bound: Tensor) -> Tensor:
