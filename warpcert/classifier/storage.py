@@ -13,8 +13,6 @@ from warpcert.classifier.base import About, Classifier
 from warpcert.classifier.levels import Levels
 from warpcert.classifier.plain import Plain
 from warpcert.classifier.smoothed import Smoothed
-from warpcert.classifier.stem import Stem
-from warpcert.classifier.stemmed import Stemmed
 from warpcert.classifier.voting import Logits
 from warpcert.networks.config import ModelConfig
 from warpcert.networks.files import read_tensors, write_tensors
@@ -26,8 +24,7 @@ from warpcert.transforms import Preprocess
 __all__ = ["FORMAT", "KINDS", "configured", "load", "read", "save"]
 
 FORMAT = "warpcert-classifier-1"
-KINDS: dict[str, type[Plain] | type[Levels] | type[Smoothed] | type[Stemmed]]
-KINDS = {c.kind: c for c in (Plain, Levels, Smoothed, Stemmed)}
+KINDS: dict[str, type[Plain] | type[Levels] | type[Smoothed]] = {c.kind: c for c in (Plain, Levels, Smoothed)}
 
 
 def configured(network: Logits, facts: Mapping[str, Any], about: About | None = None) -> Classifier:
@@ -41,8 +38,6 @@ def configured(network: Logits, facts: Mapping[str, Any], about: About | None = 
         raise ValueError(f"a classifier is {', '.join(KINDS)}; got {kind!r}: was it written by a later version?")
     if "preprocess" in given:
         given["preprocess"] = Preprocess(**given["preprocess"])
-    if "stem" in given:
-        given["stem"] = Stem(**given["stem"])
     if isinstance(network, LipschitzNet):
         stated = given.pop("lipschitz", None)
         if isinstance(stated, int | float) and stated > network.lipschitz * (1 + 1e-5):

@@ -33,9 +33,9 @@ class Recipe:
 
     draws > 1 shows every picture under several δ at once; `consistency` weighs how far their predictions lie apart.
     adv_steps > 0 first moves the picture by up to adv_eps (ℓ2) to where the mean over the draws fails (SmoothAdv);
-    adv_eps grows from 0 over the first `adv_warmup` of the run. luma > 0 puts the network behind a stem (`Stem`), with
-    the vignette before it and `levels` between the levels of brightness. A lipschitz model needs neither noise nor attacks: its
-    robustness comes from `offset` (about √2·E for the E it shall bear) and a small `temperature`.
+    adv_eps grows from 0 over the first `adv_warmup` of the run. luma > 0 puts the network behind a stem (`Stem`),
+    `levels` apart in brightness. A lipschitz model needs neither noise nor attacks: its robustness comes from `offset`
+    (about √2·E for the E it shall bear) and a small `temperature`.
     """
 
     name: str
@@ -136,8 +136,10 @@ class Recipe:
             raise ValueError(f"pixels are rounded, unrounded or, as in training, none; got {self.pixels!r}")
         for step in filter(None, (self.levels, self.step)):
             check_step(step)
-        if self.luma and not self.levels:
-            raise ValueError("a stem rounds its means: say levels = 32, the step between levels of brightness")
+        if self.luma and (self.levels < 2 or not self.defence().preprocess.is_identity):
+            raise ValueError(
+                "a stem takes means of the picture itself and rounds them: say levels = 32 and no vignette"
+            )
         if (self.start != "random" or self.distil) and self.family not in LITES:
             raise ValueError(f"networks to start from or to learn from are known of {', '.join(LITES)} only")
         if self.distil and self.teacher == "none":
@@ -210,12 +212,9 @@ class Recipe:
     def facts(self) -> dict[str, Any]:
         """How the network is deployed: behind levels, smoothed, or plain."""
         common: dict[str, Any] = {"precision": self.precision}
-        step = self.step or self.levels
-        if step and self.stem:
-            before = {"stem": asdict(self.stem), "vignette": self.vignette, "margin": self.margin}
-            return {"kind": "stem", "step": step, **before, **common}
-        if step:
-            return {"kind": "levels", "step": step, **common}
+        if step := self.step or self.levels:
+            stem = {"stem": asdict(self.stem)} if self.stem else {}
+            return {"kind": "levels", "step": step, **stem, **common}
         common["preprocess"] = asdict(self.defence().preprocess)
         if not any(self.sigma) and (not self.noise or self.family == "lipschitz"):
             return {"kind": "plain", "lipschitz": None, **common}

@@ -55,7 +55,7 @@ class Views:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, draw: torch.Generator) -> Tensor:
-        """P T_b x without pixel noise, on coarse levels or behind a stem if the recipe says so, for a batch x of floats."""
+        """P T_b x without pixel noise, behind levels or a stem if the recipe says so, for a batch x of floats."""
         recipe, count, dim, device = self.recipe, len(x), self.transform.dim, x.device
         if recipe.flip:
             coin = torch.rand(count, generator=draw, device=device) < 0.5

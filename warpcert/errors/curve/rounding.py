@@ -73,9 +73,7 @@ def _after(norm: Tensor, size: Tensor, seen: Tensor | None, which: Tensor, cell:
     return plain if seen is None else torch.minimum(plain, seen.transpose(1, 2)[cell, which])
 
 
-def handed(
-    m: Model, low: Tensor, high: Tensor, pieces: int, extent: float, over: Tensor | None = None
-) -> Handed:
+def handed(m: Model, low: Tensor, high: Tensor, pieces: int, extent: float, over: Tensor | None = None) -> Handed:
     """`Handed` of the cells [low, high] [c], each cut into equal sub-cells.
 
     On a sub-cell T_γ x is its chord ± `chord_remainder`, hence between its smaller end − remainder and its larger end
