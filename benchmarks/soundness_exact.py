@@ -27,7 +27,7 @@ from benchmarks.soundness import BOXES, GRADED, NEW, POINTWISE
 from warpcert import certificates, methods, transforms
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
-from warpcert.classifier.levels import level
+from warpcert.classifier.rounding import level
 from warpcert.exhaustive.crossings import Crossings, find_crossings
 from warpcert.exhaustive.enumeration import Plan, images, plan
 from warpcert.threat import Threat

@@ -15,6 +15,7 @@ from torch import Tensor
 from warpcert import certificates, methods
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
+from warpcert.exhaustive import sight
 from warpcert.exhaustive import verify as walk
 from warpcert.exhaustive.crossings import find_crossings, levels
 from warpcert.exhaustive.enumeration import Chunks, Plan, images, plan
@@ -314,7 +315,7 @@ def test_slices_that_fit_into_memory_prove_the_same(key: str, monkeypatch: pytes
         return cut[-1]
 
     assert verify(Constant(), x, threat).verified
-    monkeypatch.setattr(walk, "_MEMORY", 1 << 16)
+    monkeypatch.setattr(sight, "MEMORY", 1 << 16)
     monkeypatch.setattr(walk, "_slices", noted)
     parts = verify(f, x, threat)
     assert parts.held == pytest.approx(whole.held, abs=1e-11) and parts.label == whole.label

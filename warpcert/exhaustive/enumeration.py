@@ -45,7 +45,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from warpcert.exhaustive.crossings import Crossings, ragged
+from warpcert.exhaustive.crossings import Crossings
+from warpcert.exhaustive.isolation import ragged
 
 __all__ = ["Chunks", "Plan", "images", "plan"]
 

@@ -108,7 +108,7 @@ def load(name: str | Path, split: str = "test", root: str | Path | None = None) 
         return _dataset(path.stem, x, y, names or tuple(str(i) for i in range(count)))
     zipped = (root or default_root() or Path()) / f"{text}.zip"
     archive = path if path.suffix == ".zip" and path.is_file() else zipped if zipped.is_file() else path
-    if archive.suffix == ".zip" and archive.is_file() or (archive / LABELS).is_file():
+    if (archive.suffix == ".zip" and archive.is_file()) or (archive / LABELS).is_file():
         pixels, labels = read_photographs(archive, SHORT, CUT if split == "test" else SHORT)
         return Dataset(archive.stem, pixels, labels, tuple(str(i) for i in range(int(labels.max()) + 1)))
     if path.is_dir():

@@ -11,7 +11,7 @@ from typing import Any, final
 from warpcert import transforms
 from warpcert.classifier import About, Classifier
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.levels import check_step
+from warpcert.classifier.rounding import check_step
 from warpcert.classifier.stem import Stem
 from warpcert.classifier.storage import configured
 from warpcert.networks.config import LITES, ModelConfig
@@ -138,7 +138,7 @@ class Recipe:
             check_step(step)
         if self.luma and (self.levels < 2 or not self.defence().preprocess.is_identity):
             raise ValueError(
-                "a stem takes means of the picture itself and rounds them: say levels = 32 and no vignette"
+                "a stem rounds means of the picture itself: say levels = 32, and no vignette"
             )
         if (self.start != "random" or self.distil) and self.family not in LITES:
             raise ValueError(f"networks to start from or to learn from are known of {', '.join(LITES)} only")

@@ -51,7 +51,7 @@ class Exact(Method):
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if classifier.noise or classifier.over:
             return "exact certifies classifiers without noise: wc.Levels(network, step=8) or wc.Plain(network)"
-        return refusal(threat, classifier.step)
+        return refusal(threat, classifier.step, classifier.stem is not None)
 
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
@@ -59,7 +59,8 @@ class Exact(Method):
         refuse_tf32(x, classifier.slack)
         start, slack, tolerance, step = time.perf_counter(), classifier.slack, threat.off_by, classifier.step
         terms = self._terms(classifier, threat)
-        verdict = verify(classifier, x, threat, terms=terms, progress=progress)
+        f = classifier if classifier.stem is None else classifier.logits  # of what the stem makes of a picture
+        verdict = verify(f, x, threat, terms=terms, progress=progress)
         seen = x if step > 1 else threat.transform.quantize(x)
         scores = tuple(classifier(seen[None])[0].tolist())
         done, found = None, verdict.crossings
@@ -95,7 +96,8 @@ class Exact(Method):
         return Forecast(found.images, seconds, memory, crowded).within(self.time_limit).advised(advice)
 
     def _terms(self, classifier: Classifier, threat: Threat) -> Terms:
-        return Terms(classifier.slack, threat.off_by, classifier.step, self.batch, time_limit=self.time_limit)
+        c = classifier
+        return Terms(c.slack, threat.off_by, c.step, c.stem, self.batch, time_limit=self.time_limit)
 
     def _why(self, verdict: Verdict, classifier: Classifier) -> str:
         """What ended the walk before Γ did, with a remedy where there were too many pictures."""

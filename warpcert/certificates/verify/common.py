@@ -11,6 +11,7 @@ from warpcert.certificates.base import Certificate
 from warpcert.certificates.evidence import ErrorBound, Kind
 from warpcert.certificates.exhausted import Exhausted
 from warpcert.certificates.margins import ByMargins
+from warpcert.classifier.stem import Stem
 
 __all__ = ["answers", "near", "rank", "refuse", "spends", "together"]
 
@@ -90,6 +91,7 @@ def _facts(c: Certificate, facts: dict[str, Any]) -> None:
         nested = getattr(c, "form", "") in ("nested", "indiv-nested")
         refuse(getattr(c, "form", "") != "base" and nested != facts["nested"], "nested or joint: the facts differ")
     if isinstance(c, Exhausted):
+        _stem(facts.get("stem"))
         refuse(facts.get("step", 1) != c.step, "the step between levels is not that of the classifier")
         refuse(c.found is not None and c.found.slack != facts["slack"], "the slack is not that of the classifier")
     if isinstance(c, ByMargins):
@@ -97,6 +99,14 @@ def _facts(c: Certificate, facts: dict[str, Any]) -> None:
         old = c.classifier.formerly and told_L is not None and told_L * (1 - 1e-5) <= L <= told_L
         refuse(told_L != L and not old, "the Lipschitz constant is not that of the classifier")
         refuse(c.margins.slack != facts["slack"], "the slack is not that of the classifier")
+
+
+def _stem(told: Any) -> None:
+    try:
+        if told is not None:
+            Stem(**told)
+    except (TypeError, ValueError) as error:
+        refuse(True, f"no stem is like that of the classifier: {error}")
 
 
 def _how(c: Certificate, form: str) -> None:

@@ -90,7 +90,7 @@ def read_photographs(path: Path | str, short: int = SHORT, side: int = CUT) -> t
 
 
 def square(raw: bytes, short: int = SHORT, side: int = CUT, name: str = "the picture") -> Tensor:
-    """A picture file as uint8 [3,side,side]: upright, its short side scaled to `short` (bicubic), its middle cut out."""
+    """A picture file as uint8 [3,side,side]: upright, the short side scaled to `short`, the middle cut out."""
     from PIL import Image, ImageOps  # here: not every machine that trains has it
 
     if not 0 < side <= short:
