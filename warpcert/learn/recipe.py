@@ -137,9 +137,7 @@ class Recipe:
         for step in filter(None, (self.levels, self.step)):
             check_step(step)
         if self.luma and (self.levels < 2 or not self.defence().preprocess.is_identity):
-            raise ValueError(
-                "a stem rounds means of the picture itself: say levels = 32, and no vignette"
-            )
+            raise ValueError("a stem rounds means of the picture itself: say levels = 32, and no vignette")
         if (self.start != "random" or self.distil) and self.family not in LITES:
             raise ValueError(f"networks to start from or to learn from are known of {', '.join(LITES)} only")
         if self.distil and self.teacher == "none":
