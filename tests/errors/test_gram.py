@@ -1,4 +1,4 @@
-"""What P T_β lets through of a known picture: the bound of all β at once contains the truth, and every part is needed."""
+"""What P T_β lets through of a known picture: the bound of all β at once contains the truth, and needs its parts."""
 
 from __future__ import annotations
 
