@@ -35,21 +35,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=5_000, help="parameters drawn per picture, at most")
     parser.add_argument("--seconds", type=float, default=20, help="begin no picture of a chunk after so long")
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args(arguments)
+    args, code = parser.parse_args(arguments), code_of()  # of what is loaded, whatever is edited later
     transforms.TRANSFORMS.update(bounds.NEW)
     torch.backends.cudnn.allow_tf32 = False
     named = [(name, job) for name, job in rows(args.device) if args.only in name]
     task = Task(args.seed, pairs=args.pairs, seconds=args.seconds, device=args.device)
     print(f"{'':<64}{'trials':>10}{'violations':>12}{'closest':>10}{'time':>10}")
     try:
-        for c in go(named, args.out, task, Limits(args.trials, 60 * args.minutes)):
+        for c in go(named, args.out, task, Limits(args.trials, 60 * args.minutes), code):
             name = f"{c.name} #{c.number}"
             print(f"{name:<64}{c.trials:>10}{c.violations:>12}{c.closest:>10.5f}{c.seconds:>8.0f} s", flush=True)
             for word, what in (("VIOLATED", c.example), ("FAILED", c.error)):
                 print(f"    {word} {what}", flush=True) if what else None
     except KeyboardInterrupt:
         print("interrupted: the same command goes on")
-    chunks, other = read(args.out, code_of())
+    chunks, other = read(args.out, code)
     print(f"\n{table(chunks)}")
     missing = [name for name, _ in named if name not in {c.name for c in chunks}]
     if missing:

@@ -99,11 +99,11 @@ def done(name: str, number: int, job: Job, task: Task, code: str) -> Chunk:
     return Chunk(name, number, task.seed, task.device, *counted, row.example, error, seconds, code)
 
 
-def go(named: Sequence[tuple[str, Job]], path: Path, each: Task, limits: Limits) -> Iterator[Chunk]:
+def go(named: Sequence[tuple[str, Job]], path: Path, each: Task, limits: Limits, code: str) -> Iterator[Chunk]:
     """Does what is missing, in rounds of one chunk of every row, and yields each chunk once it is in the file."""
     if len({name for name, _ in named}) < len(named) or not named:
         raise ValueError("rows need names of their own, and there must be one at least")
-    code, start = code_of(), time.perf_counter()
+    start = time.perf_counter()
     before = read(path, code)[0]
     known, trials = {(c.name, c.number) for c in before}, sum(c.trials for c in before)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from benchmarks.soundness import bounds, chunks
 from benchmarks.soundness.breaking import Job, Row, Task, cases
 from warpcert.errors.curve.bound import Curve
 
-EACH = Task(0, cases=2, pairs=50)
+EACH, CODE = Task(0, cases=2, pairs=50), "code"
 
 
 class Counting:
@@ -40,35 +40,33 @@ class Counting:
 def test_an_interrupted_run_is_the_whole_run(tmp_path: Path) -> None:
     """Interrupted in a chunk, cut off in the middle of a line, stopped for time: nothing is lost or done twice."""
     whole, limits = Counting(), chunks.Limits(trials=90)
-    list(chunks.go(whole.rows(), tmp_path / "whole", EACH, limits))
+    list(chunks.go(whole.rows(), tmp_path / "whole", EACH, limits, CODE))
     assert len(whole.asked) == 9 == len({task.seed for _, task in whole.asked})
     assert all(13 * (i // 3) <= task.first < 13 * (i // 3 + 1) for i, (_, task) in enumerate(whole.asked))
 
     parts, path = Counting(stop_at=4), tmp_path / "parts"
     with pytest.raises(KeyboardInterrupt):
-        list(chunks.go(parts.rows(), path, EACH, limits))
-    assert len(chunks.read(path, chunks.code_of())[0]) == 4
+        list(chunks.go(parts.rows(), path, EACH, limits, CODE))
+    assert len(chunks.read(path, CODE)[0]) == 4
     path.write_bytes(path.read_bytes()[:-20])
-    assert len(chunks.read(path, chunks.code_of())[0]) == 3
-    list(chunks.go(parts.rows(), path, EACH, chunks.Limits(seconds=-1)))
+    assert len(chunks.read(path, CODE)[0]) == 3
+    list(chunks.go(parts.rows(), path, EACH, chunks.Limits(seconds=-1), CODE))
     assert len(parts.asked) == 4
-    for chunk in chunks.go(parts.rows(), path, EACH, limits):
-        assert chunk in chunks.read(path, chunks.code_of())[0]  # before it is told
+    for chunk in chunks.go(parts.rows(), path, EACH, limits, CODE):
+        assert chunk in chunks.read(path, CODE)[0]  # before it is told
     assert parts.asked[3:5] == [whole.asked[3]] * 2  # what was cut off, again
     assert parts.asked[:3] + parts.asked[4:] == whole.asked
 
-    same = [replace(c, seconds=0) for c in chunks.read(path, chunks.code_of())[0]]
-    assert same == [replace(c, seconds=0) for c in chunks.read(tmp_path / "whole", chunks.code_of())[0]]
+    same = [replace(c, seconds=0) for c in chunks.read(path, CODE)[0]]
+    assert same == [replace(c, seconds=0) for c in chunks.read(tmp_path / "whole", CODE)[0]]
     assert chunks.table(same).count("| 30 | 0 |") == 3 and "| **90** | **0** |" in chunks.table(same)
-    assert list(chunks.go(parts.rows(), path, EACH, limits)) == []
+    assert list(chunks.go(parts.rows(), path, EACH, limits, CODE)) == []
 
 
-def test_other_code_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_code_does_not_count(tmp_path: Path) -> None:
     path, limits = tmp_path / "out", chunks.Limits(trials=1)
-    monkeypatch.setattr(chunks, "code_of", lambda: "before")
-    list(chunks.go(Counting().rows(), path, EACH, limits))
-    monkeypatch.setattr(chunks, "code_of", lambda: "after")
-    assert len(list(chunks.go(Counting().rows(), path, EACH, limits))) == 3
+    list(chunks.go(Counting().rows(), path, EACH, limits, "before"))
+    assert len(list(chunks.go(Counting().rows(), path, EACH, limits, "after"))) == 3
     assert chunks.read(path, "after")[1] == 3 and len(chunks.read(path, "before")[0]) == 3
 
 
