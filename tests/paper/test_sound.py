@@ -148,6 +148,8 @@ def test_clipping_does_no_harm_to_a_cover() -> None:
     assert int(clipped(threat.attacked(x, threat.box.grid(2)), threat).sum()) > 5
     plain = Smoothed(_loud, 0.05)
     c = methods.certify_with(methods.chosen(plain, "cover", n=2000, target=1.0), plain, x, threat, seed=0)
+    foreseen = methods.chosen(plain, "cover", n=2000, target=1.0).foresee(plain, x, threat)
+    assert 0.3 * c.passes < foreseen.passes < 3 * c.passes and not foreseen.advice
     assert c.label == 0 and c.covers(threat.box) and certificates.read(c.to_dict()).covers(threat.box)
     over = Smoothed(_loud, 0.05, {"volume": 3})
     other = methods.chosen(over, "dist-x", n=2000, windows=1, betas=60)

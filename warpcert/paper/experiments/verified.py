@@ -47,7 +47,8 @@ class Verified(Measured):
         right = (net.predict(desk.image(dataset, i)) == row.label for i, row in enumerate(rows))
         hidden: dict[str, Cell] = {}
         if self.vignette:
-            behind = Levels(_Behind(net.network, self.vignette).eval(), net.step, about=About(net.name, net.classes))
+            network, about = _Behind(net.network, self.vignette).eval(), About(net.name, net.classes)
+            behind = Levels(network, net.step, precision=net.precision, about=about)
             other = Certifying(behind, threat, method, dataset, size.images)
             known = yield from other.run(folder / "vignette", self.config(desk), "certify, vignette")
             hidden = {"verified, vignette": fmean(_whole(r) for r in known)}
