@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import final
 
@@ -108,6 +108,12 @@ class Enumeration:
     scope: str  # the attacker's arithmetic: any within "tolerance", the "program" of the threat, or "exact"
     held: float = 1.0
     tolerance: float | None = None  # how far the attacker's pixels may be from T's; None if not told
+
+    def after(self, first: Enumeration) -> Enumeration:
+        """Both together, if this one went on from the end of the first."""
+        scope = max(self.scope, first.scope, key=("tolerance", "program", "exact").index)
+        images, margin = self.images + first.images, min(self.margin, first.margin)
+        return replace(self, images=images, margin=margin, scope=scope)
 
     def proviso(self, threat: Threat) -> str:
         """For which attackers, in words that follow "attacker"; "" if the record does not say."""

@@ -35,6 +35,7 @@ class Terms:
     limit       combinations of one clique, beyond which coinciding crossings are bundled (see `enumeration`), or else
                 the walk ends: 1024 by default, and 32768 for an attacker who does not round and has no bundles
     time_limit  seconds after which the walk ends, with what is proved by then
+    proved      the label is known to be kept on this multiple of Γ already: the walk goes on from there
     """
 
     slack: float = 1e-4
@@ -44,6 +45,7 @@ class Terms:
     batch: int | None = None
     limit: int | None = None
     time_limit: float | None = None
+    proved: float = 0.0
 
     def combinations(self, threat: Threat) -> int:
         return self.limit or (1024 if threat.quantized and self.stem is None else 1 << 15)

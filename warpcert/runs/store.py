@@ -23,6 +23,7 @@ __all__ = ["Store", "missing", "pack", "read_config", "read_records", "verify"]
 
 CONFIG = "config.json"
 CERTIFICATES = "certificates.jsonl"
+UNFINISHED = "unfinished-{}.json"
 PACKED = CERTIFICATES + ".gz"
 
 
@@ -37,7 +38,7 @@ class Store:
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         if (folder / PACKED).exists():
             raise ValueError(f"{folder} holds a finished run ({PACKED}); choose another folder")
-        self._lines = Lines(folder / CERTIFICATES)
+        self._folder, self._lines = folder, Lines(folder / CERTIFICATES)
         try:
             _claim(folder, json.loads(json.dumps(config)), self._lines.started)
             self.records = list(read_records(folder))
@@ -54,7 +55,17 @@ class Store:
         record = self._lines.append(body)
         self.done.add(index)
         self.records.append(record)
+        (self._folder / UNFINISHED.format(index)).unlink(missing_ok=True)
         return record
+
+    def unfinished(self, index: int) -> Certificate | None:
+        """What `keep` has kept about the picture."""
+        path = self._folder / UNFINISHED.format(index)
+        return certificates.read(json.loads(path.read_text())) if path.exists() else None
+
+    def keep(self, index: int, certificate: Certificate) -> None:
+        """What is proved about a picture that was interrupted, until its record is there."""
+        write_json(self._folder / UNFINISHED.format(index), certificate.to_dict())
 
     def __enter__(self) -> Self:
         return self
