@@ -26,8 +26,6 @@ docs: $(READY)
 
 soundness: $(READY)
 	$(BIN)/python -m benchmarks.soundness
-	$(BIN)/python -m benchmarks.soundness_exact
-	$(BIN)/python -m benchmarks.soundness_inverse
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.foundation

@@ -43,12 +43,15 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=3)
     parser.add_argument("--betas", type=int, nargs="+", default=[100, 500])
     parser.add_argument("--interpolation", default="bicubic", help="the defender's")
+    parser.add_argument("--reference", help="the kernel that turns known originals (default: the defender's)")
+    parser.add_argument("--blur", type=float, default=1.5)
     parser.add_argument("--tightness", type=float, default=1.03)
     parser.add_argument("--samples", type=int, default=401, help="γ per β of the dense sample; 0: skip it")
     options = parser.parse_args()
     device = torch.device(options.device)
-    vignette = Preprocess("circle", 1, 1.5, 7)
-    defence = Defence.surface("rotation", 30, noise=0.15, interpolation=options.interpolation, preprocess=vignette)
+    vignette = Preprocess("circle", 1, options.blur)
+    kernels = {"interpolation": options.interpolation, "reference": options.reference}
+    defence = Defence.surface("rotation", 30, noise=0.15, preprocess=vignette, **kernels)
     threat = Threat.of("rotation", options.gamma)
     images = data.load(options.data).images[: options.images].to(device, torch.float64) / 255
     Curve()(images[0], defence, threat, defence.draw_beta(4, torch.Generator().manual_seed(0)))

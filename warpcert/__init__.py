@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from warpcert.certificates import Certificate, Kind
     from warpcert.certificates import read as read_certificate
     from warpcert.classifier import Classifier, Levels, Plain, Smoothed
+    from warpcert.classifier.stem import Stem
     from warpcert.classifier.voting import ABSTAIN, Prediction
     from warpcert.errors.calibration import Calibration, calibrate
     from warpcert.learn.zoo import load
@@ -37,6 +38,7 @@ _HOMES = {
     "Run": "runs.run",
     "Smoothed": "classifier",
     "SpatialTransform": "transforms",
+    "Stem": "classifier.stem",
     "Threat": "threat",
     "Transform": "transforms",
     "calibrate": "errors.calibration",
@@ -64,6 +66,7 @@ __all__ = [
     "Run",
     "Smoothed",
     "SpatialTransform",
+    "Stem",
     "Threat",
     "Transform",
     "__version__",

@@ -102,6 +102,16 @@ def test_numbers_are_the_floats_that_a_file_gives() -> None:
     assert torch.equal(asked.from_pixels(values, (1, 1, 256)), torch.arange(256).reshape(1, 1, 256).float() / 255)
 
 
+def test_numbers_that_float32_would_change_are_refused() -> None:
+    """What is certified is the picture that was sent: 64.4999… levels, one step of float64 beside 64.5, is another."""
+    held = [0.1, 0.3, 1e-7, 0.5019608, 0.50196078431372548, float(torch.tensor(0.7)), 2**-149, 1 / 255, 254 / 255, 0, 1]
+    kept = asked.from_pixels([[held]], (1, 1, len(held)))
+    assert torch.equal(kept.flatten(), torch.tensor(held, dtype=torch.float64).float())
+    for value in (64.49999999974 / 255, 0.123456789, 0.1 + 1e-12, 1 / 255 + 1e-12, 1 - 1e-9):
+        with pytest.raises(ValueError, match="float32 holds"):
+            asked.from_pixels([[[0.5, value]]], (1, 1, 2))
+
+
 @pytest.mark.parametrize("early", [False, True])
 def test_predict(client: httpx.Client, served: Served, tmp_path: Path, early: bool) -> None:
     reply = client.post("/v1/predict", json={"pixels": PIXELS, "n": 200, "early": early})
@@ -309,6 +319,7 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     (P, {"json": {"pixels": [[[0.5]] * 12] * 12}}, 422, "got [12, 12, 1]; these are rows, columns, channels"),
     (P, {"json": {"pixels": PIXELS * 3}}, 422, "must have the shape [1, 12, 12]"),
     (P, {"json": {"pixels": [[[1.5] * 12] * 12]}}, 422, "in [0, 1]"),
+    (C, {"json": {"pixels": [[[64.49999999974 / 255] * 12] * 12]}}, 422, "another picture"),
     (P, {"content": NAN, "headers": {"Content-Type": "application/json"}}, 422, "finite"),
     (P, {"content": "{", "headers": {"Content-Type": "application/json"}}, 400, "not JSON"),
     (P, {"content": "x", "headers": {"Content-Type": "text/plain"}}, 415, "got text/plain"),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from warpcert.classifier.levels import coarsened
+from warpcert.classifier.rounding import coarsened
 from warpcert.classifier.stem import Front, Stem
 
 

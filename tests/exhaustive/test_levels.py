@@ -14,8 +14,8 @@ from torch import Tensor
 from warpcert import certificates, methods
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
-from warpcert.classifier.levels import coarsened, highest, shown
-from warpcert.classifier.levels import level as level_of
+from warpcert.classifier.rounding import coarsened, highest, shown
+from warpcert.classifier.rounding import level as level_of
 from warpcert.exhaustive.crossings import Crossings, find_crossings, levels
 from warpcert.exhaustive.enumeration import plan
 from warpcert.exhaustive.verify import Terms, verify

@@ -14,7 +14,7 @@ from torch import Tensor
 from warpcert import certificates, methods
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
-from warpcert.classifier.levels import level
+from warpcert.classifier.rounding import level
 from warpcert.exhaustive import crossings as finding
 from warpcert.exhaustive.crossings import Crossings, find_crossings
 from warpcert.exhaustive.enumeration import Plan, images, plan

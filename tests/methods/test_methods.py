@@ -199,6 +199,15 @@ def test_pictures_that_float32_would_change_are_refused_by_every_method(name: st
         METHODS[name].certify(x, THREAT, method=name)
 
 
+@pytest.mark.parametrize("name", sorted(set(methods.METHODS) - set(METHODS)))
+def test_so_do_those_with_a_calibration(name: str) -> None:
+    plan = {"bound": "sampled", "E": 1.0, "rho": 0.4, "alpha": 0.5, "alpha_inner": 0.5}
+    settings = {"calibration": wc.calibrate(NET, [grey(0.6)], THREAT, **plan), "windows": 1, "n": 300}
+    assert NET.certify(grey(0.6), THREAT, method=name, **settings).method == name
+    with pytest.raises(ValueError, match="float32 cannot represent"):
+        NET.certify(grey(0.6).double() * (1 - 1e-12), THREAT, method=name, **settings)
+
+
 def test_threat_and_classifier_must_fit() -> None:
     noisy = wc.Smoothed(brighter, 0.2)
     for classifier, threat, method, words in (

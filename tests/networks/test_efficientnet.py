@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import warpcert as wc
-from warpcert.learn import pretrained
+from warpcert.learn.photos import pretrained
 from warpcert.networks.config import LITES, ModelConfig
 from warpcert.networks.efficientnet import EfficientNetLite
 from warpcert.networks.weights import build, channels_last, fused, restored, stored

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from warpcert import methods
+from warpcert import certificates, methods
 from warpcert.classifier import Smoothed
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.storage import load
@@ -136,14 +136,29 @@ def test_the_error_of_a_quiet_sound_is_rounding_alone() -> None:
     assert float(result.lower.max()) <= float(result.values.max()) <= 1.1 * half * float(beta.exp().max())
 
 
+def _loud(z: Tensor) -> Tensor:
+    """A classifier of loudness."""
+    loud = z.flatten(1).square().mean(1).sqrt()
+    return torch.stack((loud - 0.2, 0.2 - loud), 1)
+
+
+def test_clipping_does_no_harm_to_a_cover() -> None:
+    """A sound of which many samples are cut: certified by a cover, by no method that undoes the change of volume."""
+    threat, x = Threat.of("volume", 1), sound(0.45, 3, 200)
+    assert int(clipped(threat.attacked(x, threat.box.grid(2)), threat).sum()) > 5
+    plain = Smoothed(_loud, 0.05)
+    c = methods.certify_with(methods.chosen(plain, "cover", n=2000, target=1.0), plain, x, threat, seed=0)
+    foreseen = methods.chosen(plain, "cover", n=2000, target=1.0).foresee(plain, x, threat)
+    assert 0.3 * c.passes < foreseen.passes < 3 * c.passes and not foreseen.advice
+    assert c.label == 0 and c.covers(threat.box) and certificates.read(c.to_dict()).covers(threat.box)
+    over = Smoothed(_loud, 0.05, {"volume": 3})
+    other = methods.chosen(over, "dist-x", n=2000, windows=1, betas=60)
+    assert methods.certify_with(other, over, x, threat, seed=0).abstains
+
+
 def test_individual_certificates_of_sounds() -> None:
-    """A classifier of loudness that is far from its border: certified unless samples are clipped."""
-
-    def classifier(z: Tensor) -> Tensor:
-        loud = z.flatten(1).square().mean(1).sqrt()
-        return torch.stack((loud - 0.2, 0.2 - loud), 1)
-
-    threat, net = Threat.of("volume", 2), Smoothed(classifier, 0.006, {"volume": 3})
+    """Far from the border: certified unless samples are clipped."""
+    threat, net = Threat.of("volume", 2), Smoothed(_loud, 0.006, {"volume": 3})
     gamma = torch.tensor([[0.5 * threat.box.upper[0]]], dtype=torch.float64)
     method = methods.chosen(net, "indiv", n=400, windows=1, betas=60, inverse=VolumeInverse())
     x = sound(0.02, 3)

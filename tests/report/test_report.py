@@ -39,7 +39,9 @@ def test_the_page_says_what_the_folders_say(results: Path, page: Path) -> None:
             assert sentence in text
     assert "0.1235" in text and text.count("smaller on purpose") == 1
     beside = re.search(r'<table class="beside">.*?</table>', text, re.S)
-    assert beside and re.search(r"share.*<small>Table 1.*</small> 0\.9.*0\.1235.*smaller on purpose", beside[0], re.S)
+    assert beside and re.search(
+        r"share.*<small>Table 1.*</small> 0\.9.*0\.1235.*−0\.777.*smaller on purpose", beside[0], re.S
+    )
     assert "quick: fewer images" in text and "warpcert paper violations --quick" in text
 
 
@@ -215,6 +217,17 @@ def test_runs_of_one_dataset_share_a_plot(results: Path, tmp_path: Path) -> None
     errors = re.search(r'<figure class="chart">(?:(?!</figure>).)*Errors against the range.*?</figure>', text, re.S)
     assert errors and errors[0].count("<circle") == 2, "exact rests on no error bound"
     assert text.count("Certified range of each picture") == 2, "one picture alone needs no such plot"
+
+
+def test_all_methods_share_a_plot_per_dataset(results: Path, tmp_path: Path) -> None:
+    """Runs of the paper's experiments and others: named apart, and only where there are two to compare."""
+    text = html.render(find([results]))
+    charts = re.findall(r'<figure class="chart">(?:(?!</figure>).)*?All methods: .*?</figure>', text, re.S)
+    assert len(charts) == 1 and "All methods: mnist500, rotation" in charts[0]
+    assert charts[0].count('class="curve') == 3
+    assert all(f"<span>{name} " in charts[0] for name in ("dist-x", "exact", "violations: row"))
+    shutil.copytree(results / "exact", tmp_path / "exact")
+    assert "All methods" not in html.render(find([tmp_path]))
 
 
 @pytest.mark.parametrize(("name", "most", "gamma"), [("rotation", 10, [0.11]), ("translation", 1, [0.3, -0.8])])

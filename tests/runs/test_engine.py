@@ -22,6 +22,7 @@ import warpcert as wc
 from warpcert import methods
 from warpcert.app.cli import main
 from warpcert.learn import data
+from warpcert.learn.collect import collected
 from warpcert.learn.foreign import open_model
 from warpcert.report.results import find
 from warpcert.runs.engine import ATTEMPTS, Engine, here, processes
@@ -170,5 +171,18 @@ def test_certify_all_from_python_goes_on_where_it_was(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="divide 8-bit values"):
         certify_all(net, [(torch.full((1, 28, 28), 3.0), 0)], tmp_path / "b", threat)
     assert not find([tmp_path]).runs[0].reopens, "no command can deploy it"
+    with pytest.raises(ValueError, match="float32 cannot represent"):
+        certify_all(net, [(pairs[0][0].double() * (1 - 1e-12), 0)], tmp_path / "b", threat)
     page = made.report(tmp_path / "report.html")
     assert page.read_text(encoding="utf-8").startswith("<!")
+
+
+def test_eight_bit_pictures_may_come_in_float64() -> None:
+    k = torch.arange(256).reshape(1, 16, 16)
+    for x in (k.double() / 255, k.double() * (1 / 255), k.float() / 255):
+        kept = collected([(x, 0)])
+        assert kept.images.dtype == torch.uint8 and torch.equal(kept.images[0], k.to(torch.uint8))
+    x = k.double() / 256 + 2**-40
+    with pytest.raises(ValueError, match="float32 cannot represent"):
+        collected([(x, 0)])
+    assert torch.equal(collected([(x.float() * 0.9, 0)]).image(0), x.float() * 0.9)

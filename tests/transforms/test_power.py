@@ -10,7 +10,7 @@ from torch import Tensor
 
 import warpcert as wc
 from warpcert import certificates
-from warpcert.classifier.levels import level
+from warpcert.classifier.rounding import level
 from warpcert.exhaustive.crossings import find_crossings
 from warpcert.exhaustive.enumeration import images, plan
 from warpcert.exhaustive.paths import Graded

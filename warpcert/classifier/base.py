@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from warpcert import transforms
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.inner import Inner
+from warpcert.classifier.stem import Stem
 from warpcert.classifier.voting import Logits, logits_of
 from warpcert.networks.lipschitz import LipschitzNet
 from warpcert.networks.weights import Network, fingerprint
@@ -74,6 +75,7 @@ class Classifier(nn.Module, ABC):
     kind: ClassVar[str]
     preprocess: Preprocess = Preprocess()
     step: int = 1  # between the levels that the network sees: 1 means all 256
+    stem: Stem | None = None  # what takes means of pixels before they are rounded
     noise: float = 0.0
     over: Mapping[str, tuple[float, ...]] = {}  # transformation → σ of its parameters, in surface units
     nested: bool = False  # two levels of votes

@@ -1,58 +1,28 @@
-"""Classifiers that round their input to few levels: another function, nearly as accurate, far cheaper to exhaust.
-
-Q_w rounds every pixel to a multiple of w levels: level k = ⌊(v + w/2)/w⌋ of v = ⌊255z + ½⌋, shown as min(255, wk).
-A classifier behind it cannot see what happens between its thresholds. These are thresholds of 8-bit rounding too, so it
-does not see either whether the attacker rounds: exhaustive verification holds against a real-valued attacker, and there
-are about w times fewer images to ask about.
-"""
+"""Classifiers that round their input to few levels: another function, nearly as accurate, far cheaper to exhaust."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, ClassVar, final
 
-import torch
 from torch import Tensor
 
 from warpcert.classifier.base import About, Classifier
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.plain import answers, deterministic
+from warpcert.classifier.rounding import check_step, coarsened
+from warpcert.classifier.stem import Front, Stem
 from warpcert.classifier.voting import Logits
 from warpcert.transforms import Transform
 
-__all__ = ["Levels", "check_step", "coarsened", "highest", "level", "shown"]
-
-
-def check_step(step: int) -> int:
-    if step not in (1, 2, 4, 8, 16, 32, 64):
-        raise ValueError(f"the step between coarse levels must be a power of two from 1 to 64; got {step}")
-    return step
-
-
-def highest(step: int) -> int:
-    """The highest level: that of 255."""
-    return (255 + step // 2) // step
-
-
-def level(z: Tensor, step: int) -> Tensor:
-    """k of every pixel, uint8."""
-    value = (255 * z.double() + 0.5).floor_().clamp_(0, 255)
-    return value.add_(step // 2).div_(step).floor_().to(torch.uint8)
-
-
-def shown(k: Tensor, step: int) -> Tensor:
-    """8-bit values of levels, both uint8."""
-    return k if step == 1 else (k.short() * step).clamp_(max=255).to(torch.uint8)
-
-
-def coarsened(z: Tensor, step: int) -> Tensor:
-    """Q_w(z), of the dtype of z. Nothing in it waits for the device."""
-    full = z.new_full((), 255.0)  # a tensor, for a GPU multiplies by the reciprocal of a number
-    return shown(level(z, step), step).to(z.dtype) / full
+__all__ = ["Levels"]
 
 
 @final
 class Levels(Classifier):
     """f(Q_w(z)) for a network f of batches with values in [0, 1]. Q_w(Q_w(z)) = Q_w(z).
+
+    With a stem, f(Q(A z)): A takes means of pixels, and Q rounds these (see `stem`).
 
     The product 255z is taken in float64: of a picture that is handed over in float32 only the 3·10⁻⁸ by which float32
     rounds it go into a tolerance, besides the error with which it was computed.
@@ -65,16 +35,20 @@ class Levels(Classifier):
         network: Logits,
         step: int = 8,
         *,
+        stem: Stem | None = None,
         precision: str = "float32",
         slack: float | None = None,
         about: About | None = None,
     ) -> None:
         super().__init__(network, precision=precision, slack=slack, about=about)
-        self.step = check_step(step)
+        self.step, self.stem = check_step(step), stem
+        if stem is not None and step == 1:
+            raise ValueError("behind a stem means are rounded to levels: take a step of 2 or more")
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"kind": self.kind, "step": self.step, "precision": self.precision, "slack": self.slack}
+        facts = {"kind": self.kind, "step": self.step, "precision": self.precision, "slack": self.slack}
+        return facts if self.stem is None else facts | {"stem": asdict(self.stem)}
 
     @property
     def usual_method(self) -> str:
@@ -84,6 +58,8 @@ class Levels(Classifier):
         return deterministic(self.preprocess, transform)
 
     def forward(self, batch: Tensor) -> Tensor:
+        if self.stem is not None:
+            return self.logits(Front(self.step, self.stem)(batch))
         return self.logits(coarsened(batch, self.step).float())
 
     def predict(self, x: Tensor) -> int | list[int]:

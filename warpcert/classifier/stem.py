@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from warpcert.classifier.levels import check_step, highest
+from warpcert.classifier.rounding import check_step, highest
 
 __all__ = ["Front", "Plane", "Stem"]
 
@@ -100,6 +100,13 @@ class Stem:
             raise ValueError(f"levels of colour are 4, 8, 16, 32 or 64 apart; got {self.chroma_step}")
         if self.enlarge not in _ENLARGE:
             raise ValueError(f"means are enlarged {' or '.join(_ENLARGE)}; got {self.enlarge!r}")
+
+    def in_words(self, step: int) -> str:
+        """What the classifier sees, with levels of `step`, in words that follow "behind"."""
+        colour = max(4, self.chroma_step or step)
+        shares = f"{self.luma}×{self.luma} means (colour {self.chroma}×{self.chroma})"
+        first = " of pixels rounded to 8 bits" if self.rounds else ""
+        return f"levels of {step} (colour {colour}) of {shares}{first}"
 
     def planes(self, step: int, shape: tuple[int, ...]) -> tuple[Plane, ...]:
         """Of pictures of this shape [C,H,W]."""

@@ -8,10 +8,11 @@ from typing import final
 
 from torch import Tensor
 
-from warpcert.exhaustive.crossings import find_crossings, levels
+from warpcert.exhaustive.crossings import levels
 from warpcert.exhaustive.enumeration import plan
 from warpcert.exhaustive.judge import Terms
 from warpcert.exhaustive.paths import path_of
+from warpcert.exhaustive.sight import Sight, sight_of
 from warpcert.threat import Threat
 
 __all__ = ["Glance", "glance"]
@@ -19,8 +20,7 @@ __all__ = ["Glance", "glance"]
 PLACES = (0.15, 0.4, 0.6, 0.85)  # of Γ, where it is looked at
 NARROW, WIDE = 2.0**-13, 2.0**-6  # of Γ, each of the slices: from … to
 ENOUGH = 0.3  # seconds that the slices may take before they are made no wider
-CROSSING = 500  # bytes that one takes, about, in slices of the walk that take …
-MEMORY = 1 << 30  # … at most so many
+FEW = 20  # crossings that are too few to extrapolate
 
 
 @final
@@ -45,26 +45,27 @@ def glance(x: Tensor, threat: Threat, terms: Terms) -> Glance:
     if first == last:
         return Glance(0, 1, 0.0, 0, False)
     share = NARROW
-    narrow = found = _counted(x, threat, terms, share)
-    while found[2] < ENOUGH and share < WIDE:
+    sight = sight_of(x, threat, terms.tolerance, terms.step, terms.stem)
+    narrow = found = _counted(sight, terms, share)
+    while (found[2] < ENOUGH or found[0] < FEW) and share < WIDE:
         share *= 4
-        found = _counted(x, threat, terms, share)
+        found = _counted(sight, terms, share)
     looked = len(PLACES) * share
     crossings, images = round(found[0] / looked), 1 + round(found[1] / looked)
     each = max(0.0, found[2] - narrow[2]) / max(1, found[0] - narrow[0])
     strides = (last - first) / path_of(levels(x)[0], threat, terms.step, (first, last)).stride
     seconds = crossings * each + narrow[2] * max(1.0, strides / len(PLACES))
-    memory = min(MEMORY, crossings * (CROSSING + x.numel() // 64))
+    memory = min(sight.memory, round(crossings * sight.bytes))
     return Glance(crossings, images, seconds, memory, found[3])
 
 
-def _counted(x: Tensor, threat: Threat, terms: Terms, share: float) -> tuple[int, int, float, bool]:
+def _counted(sight: Sight, terms: Terms, share: float) -> tuple[int, int, float, bool]:
     """Crossings, images, seconds and whether a set was too large, in slices of so much of Γ each."""
-    first, last = threat.box.lower[0], threat.box.upper[0]
+    first, last = sight.threat.box.lower[0], sight.threat.box.upper[0]
     start, crossings, images, crowded = time.perf_counter(), 0, 0, False
     for place in PLACES:
         low = first + place * (last - first)
-        c = find_crossings(x, threat, terms.tolerance, terms.step, (low, low + share * (last - first)))
-        made = plan(c, terms.combinations(threat))
+        c = sight.crossings((low, low + share * (last - first)))
+        made = plan(c, terms.combinations(sight.threat))
         crossings, images, crowded = crossings + len(c), images + made.total - 1, crowded or made.unresolved > 0
     return crossings, images, time.perf_counter() - start, crowded

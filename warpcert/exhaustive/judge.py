@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from warpcert.classifier.levels import level, shown
+from warpcert.classifier.stem import Stem
+from warpcert.exhaustive.crossings import levels
+from warpcert.exhaustive.sight import Sight
 from warpcert.threat import Threat
 
 __all__ = ["Judge", "Terms"]
@@ -27,58 +30,71 @@ class Terms:
                 if that leads by more; anything between leaves the answer open
     tolerance   how far each pixel of the attacker, before rounding, may be from the exact T_γ x
     step        w > 1: f rounds its input to levels, f(z) = f(Q_w(z)) for all real z, and the attacker may round or not
-    batch       images per forward pass; by default 1024, and 8192 on a GPU
+    stem        f is the network behind this stem with levels of `step`: it is given what the stem makes of a picture
+    batch       images per forward pass; by default as many as have 2²² values, and 2²⁸ on a GPU, at most 1024 and 8192
     limit       combinations of one clique, beyond which coinciding crossings are bundled (see `enumeration`), or else
                 the walk ends: 1024 by default, and 32768 for an attacker who does not round and has no bundles
     time_limit  seconds after which the walk ends, with what is proved by then
+    proved      the label is known to be kept on this multiple of Γ already: the walk goes on from there
     """
 
     slack: float = 1e-4
     tolerance: float = 1e-12
     step: int = 1
+    stem: Stem | None = None
     batch: int | None = None
     limit: int | None = None
     time_limit: float | None = None
+    proved: float = 0.0
 
     def combinations(self, threat: Threat) -> int:
-        return self.limit or (1024 if threat.quantized else 1 << 15)
+        return self.limit or (1024 if threat.quantized and self.stem is None else 1 << 15)
 
     def size(self, x: Tensor) -> int:
-        return self.batch or (8192 if x.is_cuda else 1024)
+        most, values = (8192, 1 << 28) if x.is_cuda else (1024, 1 << 22)
+        return self.batch or min(most, 1 << max(3, (values // x.numel()).bit_length() - 1))
+
+
+class _Asked(NamedTuple):
+    """A batch and its answer, which is there once the GPU is ready."""
+
+    states: Tensor
+    where: Tensor
+    lead: Tensor
+    ready: torch.cuda.Event | None
 
 
 @final
 class Judge:
     """Asks f about images. `limit` is the least onset, as a multiple of Γ, of an image that failed."""
 
-    def __init__(
-        self, classifier: Callable[[Tensor], Tensor], x: Tensor, threat: Threat, label: int | None, terms: Terms
-    ) -> None:
-        self.classifier, self.x, self.threat, self.slack, self.step = classifier, x, threat, terms.slack, terms.step
-        self.full = torch.tensor(255.0, device=x.device)  # a tensor: a GPU multiplies by the reciprocal of a number
+    def __init__(self, classifier: Callable[[Tensor], Tensor], sight: Sight, label: int | None, terms: Terms) -> None:
+        self.classifier, self.sight, self.threat, self.slack = classifier, sight, sight.threat, terms.slack
+        self.size, self.gpu = terms.size(sight.x), sight.x.is_cuda
         self.gamma: float | None = None
         self.image: Tensor | None = None
         self.limit = math.inf
-        self.evaluated, self.smallest, self.reason = 0, math.inf, ""
-        own = self._seen(x)[None]
-        self.label = int(classifier(own.float() / self.full).argmax()) if label is None else label
-        self.own = torch.tensor(self.label, device=x.device)
+        self.evaluated, self.settled, self.smallest, self.reason = 0, 0, math.inf, ""
+        self._open: deque[_Asked] = deque()
+        self.x = levels(sight.x)[0] / 255
+        own = sight.pictures(sight.states(self.x[None]))
+        self.label = int(classifier(own).argmax()) if label is None else label
+        self.own = torch.tensor(self.label, device=sight.x.device)
 
     def end(self, limit: float, reason: str) -> None:
         """Nothing is proved from `limit` on, if it was until now."""
         if limit < self.limit:
             self.limit, self.reason = limit, reason
 
-    def _seen(self, z: Tensor) -> Tensor:
-        """What f sees of real z: q(z), or Q_w(z); uint8."""
-        if self.step > 1:
-            return shown(level(z, self.step), self.step)
-        return (255 * self.threat.transform.quantize(z)).round().to(torch.uint8)
-
-    def _leads(self, image: Tensor) -> Tensor:
-        """By how much label leads, in units of max(1, largest |logit|) of the image, [B]."""
+    def _leads(self, states: Tensor) -> Tensor:
+        """By how much label leads, in units of max(1, largest |logit|) of the image, [B]. Logits that are not finite do
+        not lead. A GPU gets full batches, for it prepares anew for every size it meets.
+        """
+        count = len(states)
+        if self.gpu and count < self.size:
+            states = torch.cat((states, states[-1:].expand(self.size - count, *states.shape[1:])))
         with torch.inference_mode():
-            logits = self.classifier(image.float().div_(self.full))
+            logits = self.classifier(self.sight.pictures(states))[:count]
             others = logits.index_fill(1, self.own, -math.inf).amax(1)
             return (logits[:, self.label] - others) / logits.abs().amax(1).clamp_min(1)
 
@@ -90,31 +106,54 @@ class Judge:
         """
         grid = self.threat.box.grid(count).to(self.x.device)
         first, last = self.threat.box.lower[0], self.threat.box.upper[0]
-        wrong, changed = list[tuple[float, float]](), list[Tensor]()
-        size = max(2, _VALUES // self.x.numel())
-        for start in range(0, count - 1, size - 1):
-            some = grid[start : start + size]
-            moved = 255 * self.threat.transform(self.x, some, self.threat.interpolation)
-            changed.append(moved.diff(dim=0).abs().flatten(1).sum(1) / self.step)
-            clear = ((moved - 0.5) - (moved - 0.5).round()).abs().flatten(1).amin(1) > 1e-8
-            bad = (self._leads(self._seen(moved / 255)) < -self.slack) & clear
-            wrong += [(g / last if g > 0 else g / first if g < 0 else 0.0, g) for g in some[bad, 0].tolist()]
+        changed, states, clear = list[Tensor](), list[Tensor](), list[Tensor]()
+        part = max(2, _VALUES // self.x.numel())
+        for start in range(0, count - 1, part - 1):
+            moved = 255 * self.threat.transform(self.x, grid[start : start + part], self.threat.interpolation)
+            changed.append(self.sight.changes(moved))
+            clear.append(((moved - 0.5) - (moved - 0.5).round()).abs().flatten(1).amin(1) > 1e-8)
+            states.append(self.sight.states(moved / 255))
+            if start:  # the last one of a part is the first one of the next
+                clear[-1], states[-1] = clear[-1][1:], states[-1][1:]
+        leads = torch.cat([self._leads(some) for some in torch.split(torch.cat(states), self.size)])
+        bad = (leads < -self.slack) & torch.cat(clear)
+        wrong = [(g / last if g > 0 else g / first if g < 0 else 0.0, g) for g in grid[bad, 0].tolist()]
         for t, gamma in sorted(wrong)[:16]:
             at = torch.tensor([[gamma]], dtype=grid.dtype, device=grid.device)
             moved = self.threat.transform(self.x, at, self.threat.interpolation)
-            if self._refutes(self._seen(moved)[0], gamma):
+            if self._refutes(self.sight.states(moved)[0], gamma):
                 self.limit = t
                 break
         return torch.cat(changed)
 
-    def ask(self, image: Tensor, where: Tensor) -> None:
-        """Whether all of the images get the label: if not, the limit moves inwards."""
-        lead = self._leads(image)
+    def ask(self, states: Tensor, where: Tensor) -> None:
+        """Whether all of the images get the label: if not, the limit moves inwards. On a GPU the answer to a batch is
+        looked at while the next one is computed.
+        """
+        lead, ready = self._leads(states), None
         self.evaluated += lead.numel()
+        if self.gpu:
+            lead = torch.empty(lead.shape, dtype=lead.dtype, pin_memory=True).copy_(lead, non_blocking=True)
+            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            ready.record()
+        self._open.append(_Asked(states, where, lead, ready))
+        while len(self._open) > self.gpu:
+            self._settle(self._open.popleft())
+
+    def finish(self) -> None:
+        """Looks at all answers that are still open."""
+        while self._open:
+            self._settle(self._open.popleft())
+
+    def _settle(self, asked: _Asked) -> None:
+        if asked.ready is not None:
+            asked.ready.synchronize()
+        lead = asked.lead
         if not (smallest := float(lead.min())) > self.slack:
             smallest = float(lead[lead > self.slack].amin()) if bool((lead > self.slack).any()) else math.inf
-            self._failed(image, where, lead)
+            self._failed(asked.states, asked.where, lead.to(asked.where.device))
         self.smallest = min(self.smallest, smallest)
+        self.settled += lead.numel()
 
     def _failed(self, image: Tensor, where: Tensor, lead: Tensor) -> None:
         """Takes note of the images that failed, if one of them has an onset below the limit."""
@@ -140,13 +179,13 @@ class Judge:
         start, end, _ = where.tolist()
         grid = torch.linspace(start, end, 33, dtype=torch.float64, device=where.device)[:, None]
         moved = self.threat.transform(self.x, grid, self.threat.interpolation)
-        same = (self._seen(moved) == image).flatten(1).all(1).nonzero()[:, 0]
+        same = (self.sight.states(moved) == image).flatten(1).all(1).nonzero()[:, 0]
         return float(grid[same[same.numel() // 2], 0]) if same.numel() else None
 
     def _refutes(self, image: Tensor, gamma: float) -> bool:
         """Asks once more about this image alone."""
         wrong = bool(self._leads(image[None]) < -self.slack)
         if wrong:
-            self.gamma, self.image = gamma, image.clone()
+            self.gamma, self.image = gamma, (255 * self.sight.pictures(image[None])[0]).round().to(torch.uint8)
             self.reason = f"the classifier answers differently at {self.threat.transform.to_text(gamma)}"
         return wrong

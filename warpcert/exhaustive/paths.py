@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, final
+from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import max_pool2d, pad
 
-from warpcert.classifier.levels import highest
+from warpcert.classifier.rounding import highest
 from warpcert.exhaustive.equations import FlowEquation, ToneEquation
 from warpcert.threat import Threat
 from warpcert.transforms import Flow, Gradation, Tone
 from warpcert.transforms.grid import points
 
-__all__ = ["Moved", "Path", "Recoloured", "path_of", "refusal"]
+__all__ = ["EPS", "Look", "Moved", "Path", "Recoloured", "Values", "path_of", "refusal"]
 
-_EPS = 2.0**-53
+EPS = 2.0**-53
 _Pair = tuple[Tensor, Tensor]
 
 
@@ -30,6 +30,32 @@ class Look(NamedTuple):
     bend: Tensor
     steep: Tensor
     smooth: Tensor
+
+
+class Path(Protocol):
+    """Values of items as functions of γ, with their slopes; levels are 0 … top, their thresholds k + ½.
+
+    slack    by how much float64 is off, in V, and divided by the stride in V'
+    stride   the widest interval to `look` at
+    parts    how many pixels one value is made of
+    """
+
+    @property
+    def top(self) -> int: ...
+    @property
+    def slack(self) -> float: ...
+    @property
+    def stride(self) -> float: ...
+    @property
+    def parts(self) -> int: ...
+
+    def off(self, tolerance: float) -> float:
+        """By how much V is off if every pixel, in [0, 1], is by no more than that."""
+
+    def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> _Pair:
+        """V and V' at γ by the formula of the piece."""
+
+    def look(self, pixel: Tensor, gamma: Tensor, half: Tensor) -> Look: ...
 
 
 @final
@@ -48,6 +74,7 @@ class Moved:
     """
 
     gain = 1.0
+    parts = 1
 
     def __init__(self, value: Tensor, transform: Flow, ends: tuple[float, float], step: int) -> None:
         self.transform, self.step, self.top = transform, step, highest(step)
@@ -57,7 +84,7 @@ class Moved:
         reach = radius * transform.stretch(*ends)
         self.stride = 1 / max(1.0, transform.speed * reach)  # widest to `look` at: s moves by less than a pixel
         error = float(transform.rounding(value.new_tensor(radius), extent))
-        self.slack = 255 / step * (8 * error + 16 * reach + 32 * size) * _EPS
+        self.slack = 255 / step * (8 * error + 16 * reach + 32 * size) * EPS
         a = transform.generator
         self.first = _absolute(a)
         self.second = _absolute([[sum(a[i][k] * a[k][j] for k in (0, 1)) for j in (0, 1)] for i in (0, 1)])
@@ -78,8 +105,10 @@ class Moved:
         s_y, s_x = self.transform.source([gamma], self.y[pixel], self.x[pixel])
         return s_y, s_x
 
+    def off(self, tolerance: float) -> float:
+        return 255 / self.step * tolerance
+
     def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> _Pair:
-        """V and V' at γ by the formula of the piece."""
         s_y, s_x = self._point(pixel, gamma)
         u, w = s_y + (self.height - 1) / 2 - self.row[piece], s_x + (self.width - 1) / 2 - self.column[piece]
         return _bilinear([t[piece] for t in self.f], u, w, *self.transform.velocity(s_y, s_x))
@@ -137,6 +166,7 @@ class Recoloured:
     """
 
     stride = 1.0
+    parts = 1
 
     def __init__(self, value: Tensor, transform: Tone, ends: tuple[float, float], step: int) -> None:
         self.transform, self.value = transform, value.flatten()
@@ -145,7 +175,10 @@ class Recoloured:
         self.gain = float(transform.gain(value.new_tensor([[ends[1]]])).clamp_min(1))
         extent = max(map(abs, ends))
         error = float(transform.rounding(value.new_tensor(1.0), extent))
-        self.slack = 255 / step * (2 * error + 32 * transform.top(extent)) * _EPS
+        self.slack = 255 / step * (2 * error + 32 * transform.top(extent)) * EPS
+
+    def off(self, tolerance: float) -> float:
+        return 255 / self.step * tolerance
 
     def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> _Pair:
         value = 255 * self.transform.value(gamma, self.value[piece] / 255)
@@ -174,11 +207,15 @@ class Graded:
     """
 
     stride = 1.0
+    parts = 1
 
     def __init__(self, value: Tensor, transform: Gradation, ends: tuple[float, float], step: int) -> None:
         self.transform, self.value, self.step, self.top = transform, value.flatten(), step, highest(step)
         self.gain = transform.growth(*ends, least=0.99 / 255)
-        self.slack = 255 / step * (2 * transform.allowance(max(map(abs, ends))) + 32) * _EPS
+        self.slack = 255 / step * (2 * transform.allowance(max(map(abs, ends))) + 32) * EPS
+
+    def off(self, tolerance: float) -> float:
+        return 255 / self.step * tolerance
 
     def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> _Pair:
         x = self.value[piece] / 255
@@ -197,7 +234,7 @@ class Graded:
         return rows
 
 
-Path = Moved | Recoloured | Graded
+Values = Moved | Recoloured | Graded
 
 
 def _offset(step: int) -> float:
@@ -205,9 +242,11 @@ def _offset(step: int) -> float:
     return 0.5 * (step > 1)
 
 
-def refusal(threat: Threat, step: int) -> str:
-    """Why not every picture of this attacker can be enumerated; "" if it can."""
+def refusal(threat: Threat, step: int, behind: bool = False) -> str:
+    """Why not every picture of this attacker can be enumerated; "" if it can. `behind`: behind a stem."""
     t = threat.transform
+    if behind and not isinstance(t, Flow):
+        return f"behind a stem exhaustive verification is for rotation, scaling, shear and other flows; got {t.name}"
     if t.item_dims != 3 or not isinstance(t, Flow | Tone | Gradation):
         return (
             "exhaustive verification is for pictures under a linear flow or a change of values, with one parameter "
@@ -220,7 +259,7 @@ def refusal(threat: Threat, step: int) -> str:
     return ""
 
 
-def path_of(value: Tensor, threat: Threat, step: int, ends: tuple[float, float]) -> Path:
+def path_of(value: Tensor, threat: Threat, step: int, ends: tuple[float, float]) -> Values:
     """The pixels of T_γ x for γ in [ends], from 255x [C,H,W] in float64."""
     if why := refusal(threat, step):
         raise ValueError(why)

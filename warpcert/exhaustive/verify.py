@@ -31,17 +31,20 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from warpcert.classifier.levels import shown
-from warpcert.exhaustive.crossings import find_crossings, levels
 from warpcert.exhaustive.enumeration import Chunks, Plan, plan
 from warpcert.exhaustive.judge import Judge, Terms
 from warpcert.exhaustive.paths import refusal
+from warpcert.exhaustive.sight import Sight, sight_of
 from warpcert.threat import Threat
 
 __all__ = ["Terms", "Verdict", "verify"]
 
 _Batch = tuple[Tensor, Tensor]  # images, and per image γ, γ (between which it occurs, see `Chunks`) and onset, t
-_MEMORY = 1 << 30  # bytes that the crossings of one slice may take, roughly
+_FIRST = (
+    1 << 26
+)  # values that the pictures of the first slice have, and on a GPU 32 times as many; each slice has twice
+# as many as the one before, up to what memory allows
+_LARGE = 1 << 15  # values in a picture of which a CPU asks about fewer to begin with
 _SLICES = 16  # at least, if the time is limited
 _USUAL = Terms()
 
@@ -64,7 +67,7 @@ class Verdict:
     image: Tensor | None  # uint8 [C,H,W]
     scope: str
     reason: str
-    images: int  # that can occur in held·Γ, all of which got the label
+    images: int  # that can occur in held·Γ, from what was proved already on: all of them got the label
     evaluated: int
     crossings: int
     cliques: int
@@ -73,6 +76,7 @@ class Verdict:
     smallest_margin: float  # of those that got the label, in units of max(1, largest |logit|), as the slack
     seconds_isolation: float
     seconds_classifier: float
+    interrupted: bool = False  # by Ctrl-C: what was proved by then holds
 
     @property
     def verified(self) -> bool:
@@ -94,15 +98,19 @@ def verify(
     progress  is told how much of the range is proved, in thousandths
     """
     began = time.perf_counter()
-    if why := refusal(threat, terms.step):
+    if why := refusal(threat, terms.step, terms.stem is not None):
         raise ValueError(why)
-    judge = Judge(classifier, levels(x)[0] / 255, threat, label, terms)
-    changed = judge.probe(255)
-    walk = _Walk(x, threat, terms, judge, progress)
-    for start, end in _slices(changed, threat, x, min(1.0, judge.limit), terms):
-        if start >= judge.limit:
-            break
-        walk.go(start, end)
+    sight = sight_of(x, threat, terms.tolerance, terms.step, terms.stem)
+    judge = Judge(classifier, sight, label, terms)
+    walk = _Walk(sight, terms, judge, progress)
+    try:
+        changed = judge.probe(255 if x.is_cuda or x.numel() < _LARGE else 33)
+        for start, end in _slices(changed, sight, min(1.0, judge.limit), terms):
+            if start >= judge.limit:
+                break
+            walk.go(start, end)
+    except KeyboardInterrupt:
+        walk.interrupted()
     if progress is not None:
         progress(1000, 1000)
     held = 1.0 if judge.limit == math.inf else min(judge.limit, 1.0) * (1 - 1e-12)
@@ -122,25 +130,39 @@ def verify(
         smallest_margin=judge.smallest,
         seconds_isolation=walk.isolation,
         seconds_classifier=time.perf_counter() - began - walk.isolation,
+        interrupted=walk.stopped,
     )
 
 
-def _slices(changed: Tensor, threat: Threat, x: Tensor, share: float, terms: Terms) -> list[tuple[float, float]]:
-    """[0, share] in parts t … t′ such that the crossings of t·Γ … t′·Γ fit into memory; by what the probe saw of them.
-
-    A crossing takes about 500 bytes, and the image before every 128th of them is kept.
+def _slices(changed: Tensor, sight: Sight, share: float, terms: Terms) -> list[tuple[float, float]]:
+    """[0, share] in parts t … t′ such that the crossings of t·Γ … t′·Γ fit into memory, by what the probe saw of them;
+    the first ones small, for something is to be proved soon.
     """
-    first, last = threat.box.lower[0], threat.box.upper[0]
+    first, last = sight.threat.box.lower[0], sight.threat.box.upper[0]
     grid = torch.linspace(first, last, len(changed) + 1, dtype=torch.float64)
     middle = (grid[1:] + grid[:-1]) / 2
     t = torch.maximum(middle / (last or 1.0), middle / (first or -1.0)).clamp_max(1.0)
     order = t.argsort()
-    total = (2 * changed.cpu()[order]).cumsum(0)
-    count = math.ceil(float(total[-1]) * (500 + x.numel() / 64) / _MEMORY)
-    count = max(count, 1, _SLICES if terms.time_limit is not None else 1)
-    ends = torch.searchsorted(total, float(total[-1]) * torch.arange(1, count) / count)
-    edges = sorted({0.0, *(e for e in t[order][ends].tolist() if e < share), share})
-    return list(pairwise(edges)) or [(0.0, share)]
+    total = torch.cat((t.new_zeros(1), (2 * changed.cpu()[order]).cumsum(0)))
+    place = torch.cat((t.new_zeros(1), t[order]))
+    most, part = sight.memory / sight.bytes, (32 if sight.x.is_cuda else 1) * _FIRST / sight.x.numel()
+    if terms.time_limit is not None:
+        most = min(most, float(total[-1]) / _SLICES)
+    ends, reached = list[float](), 0.0
+    while (reached := reached + min(part, most)) < float(total[-1]):
+        ends.append(reached)
+        part *= 2
+    found = [_between(total, place, e) for e in ends]
+    edges = sorted({terms.proved, *(e for e in found if terms.proved < e < share), max(share, terms.proved)})
+    return list(pairwise(edges)) or [(terms.proved, share)]
+
+
+def _between(total: Tensor, place: Tensor, value: float) -> float:
+    """Where a sum that grows along `place` reaches the value."""
+    i = int(torch.searchsorted(total, value).clamp(1, len(total) - 1))
+    low, high = float(total[i - 1]), float(total[i])
+    share = (value - low) / (high - low) if high > low else 1.0
+    return float(place[i - 1] + share * (place[i] - place[i - 1]))
 
 
 class _Half(NamedTuple):
@@ -155,14 +177,14 @@ class _Half(NamedTuple):
 class _Walk:
     """Leads the judge outwards, and counts."""
 
-    def __init__(
-        self, x: Tensor, threat: Threat, terms: Terms, judge: Judge, progress: Callable[[int, int], None] | None
-    ) -> None:
-        self.x, self.threat, self.terms, self.judge, self.progress = x, threat, terms, judge, progress
+    def __init__(self, sight: Sight, terms: Terms, judge: Judge, progress: Callable[[int, int], None] | None) -> None:
+        self.sight, self.threat, self.terms, self.judge, self.progress = sight, sight.threat, terms, judge, progress
         self.until = time.perf_counter() + (math.inf if terms.time_limit is None else terms.time_limit)
-        self.whole = min(1.0, judge.limit) or 1.0
         self.crossings = self.cliques = self.bundles = self.unresolved = self.images = 0
-        self.isolation, self.followed = 0.0, True
+        self.isolation, self.followed, self.stopped = 0.0, True, False
+        self.asked = 0  # images handed to the judge
+        self.marks: list[tuple[float, int]] = [(terms.proved, 0)]  # t, and how many were before all of larger onset
+        self.halves: list[_Half] = []
 
     @property
     def scope(self) -> str:
@@ -174,14 +196,30 @@ class _Walk:
         if self._late(start):
             return
         began, most = time.perf_counter(), self.terms.combinations(self.threat)
-        halves = list(self._halves(start, end, most))
+        self.marks = [(start, self.asked)]
+        self.halves = halves = list(self._halves(start, end, most))
         self.isolation += time.perf_counter() - began
         self.unresolved += (beyond := sum(h.made.unresolved for h in halves))
         doubt = min(h.made.doubt / h.unit for h in halves)
         self.judge.end(doubt, f"undecided, as {beyond} sets of crossings overlap in more than {most} combinations each")
-        size = self.terms.size(self.x)
+        size = self.terms.size(self.sight.x)
         for image, where in _full(self._outwards(halves, size), size):
             self.judge.ask(image, where)
+        self.judge.finish()
+        self._count()
+
+    def interrupted(self) -> None:
+        """Keeps what is proved. Images are asked about in the order in which they are made, and the judge counts those
+        whose answers it has seen: of less onset than t are none but those made before t was noted.
+        """
+        seen = [t for t, before in self.marks if before <= self.judge.settled]
+        self.judge.end(max(seen), "undecided, as it was interrupted")
+        self.stopped = True
+        self._count()
+
+    def _count(self) -> None:
+        """What was found in the slice at hand, once."""
+        halves, self.halves = self.halves, []
         self.crossings += sum(len(h.made.crossings) for h in halves)
         self.cliques += sum(h.made.base.numel() for h in halves)
         self.bundles += sum(h.made.bundles for h in halves)
@@ -193,22 +231,22 @@ class _Walk:
         if late := time.perf_counter() > self.until:
             self.judge.end(t, f"undecided, as the time limit of {self.terms.time_limit:g} s was reached")
         elif self.progress is not None:
-            self.progress(int(1000 * min(1.0, t / self.whole)), 1000)
+            self.progress(int(1000 * min(1.0, t / (min(1.0, self.judge.limit) or 1.0))), 1000)
         return late
 
     def _halves(self, start: float, end: float, most: int) -> Iterator[_Half]:
         """Both sides of a slice. A range that is a point has one side."""
         first, last = self.threat.box.lower[0], self.threat.box.upper[0]
-        tolerance, step = self.terms.tolerance, self.terms.step
+        find = self.sight.crossings
         if start == 0:
-            whole = find_crossings(self.x, self.threat, tolerance, step, (end * first, end * last))
+            whole = find((end * first, end * last))
         if last > 0 or first == 0:
             near = (start * last, end * last)
-            c = find_crossings(self.x, self.threat, tolerance, step, near) if start else whole.from_zero()
+            c = find(near) if start else whole.from_zero()
             yield _Half(1, last or 1.0, plan(c, most))
         if first < 0:
             near = (end * first, start * first)
-            c = find_crossings(self.x, self.threat, tolerance, step, near) if start else whole
+            c = find(near) if start else whole
             yield _Half(-1, -first, plan(c.mirrored() if start else c.mirrored().from_zero(), most))
 
     def _outwards(self, halves: list[_Half], size: int) -> Iterator[_Batch]:
@@ -219,8 +257,10 @@ class _Walk:
             if t >= self.judge.limit or self._late(t):
                 return
             chunks, h = ways[way]
+            self.marks.append((t, self.asked))
             for image, where in chunks.images(i):
-                yield shown(image, self.terms.step), torch.cat((h.side * where[:, :2], where[:, 2:] / h.unit), 1)
+                self.asked += len(image)
+                yield image, torch.cat((h.side * where[:, :2], where[:, 2:] / h.unit), 1)
 
 
 def _full(parts: Iterable[_Batch], batch: int) -> Iterator[_Batch]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from warpcert.learn import readers
+from warpcert.learn.photos.archive import CUT, LABELS, SHORT, read_photographs
 
 __all__ = ["NAMES", "ROOT_VARIABLE", "Dataset", "default_root", "load", "make_mnist500"]
 
@@ -82,10 +83,13 @@ class Dataset:
 
 
 def load(name: str | Path, split: str = "test", root: str | Path | None = None) -> Dataset:
-    """The dataset of that name ("mnist500" comes with the package), or in that .npz file or folder of class folders.
+    """The dataset of that name ("mnist500" comes with the package), or in that .npz file or folder of class folders; or
+    photographs of any size in a .zip file or folder with labels.csv (file,label).
 
     `root` is the folder with MNIST/, FashionMNIST/ and cifar-10-batches-py/; the environment variable WARPCERT_DATA if
-    None. Of a folder with train/ and test/ in it, the one of `split` is read.
+    None. NAME is also the file NAME.zip in it. Of a folder with train/ and test/ in it, the one of `split` is read.
+    The short side of a photograph is scaled to 256, and the middle 224×224 of it kept; all 256×256 for training, which
+    crops them itself.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split {split!r} is not known; choose train or test")
@@ -102,10 +106,16 @@ def load(name: str | Path, split: str = "test", root: str | Path | None = None) 
         x, y, names = readers.read_npz(path, split)
         count = int(y.max()) + 1 if y.size and y.dtype.kind in "iu" else 1
         return _dataset(path.stem, x, y, names or tuple(str(i) for i in range(count)))
+    zipped = (root or default_root() or Path()) / f"{text}.zip"
+    archive = path if path.suffix == ".zip" and path.is_file() else zipped if zipped.is_file() else path
+    if (archive.suffix == ".zip" and archive.is_file()) or (archive / LABELS).is_file():
+        pixels, labels = read_photographs(archive, SHORT, CUT if split == "test" else SHORT)
+        return Dataset(archive.stem, pixels, labels, tuple(str(i) for i in range(int(labels.max()) + 1)))
     if path.is_dir():
         return _dataset(path.name, *readers.read_folder(path / split if (path / split).is_dir() else path))
     raise ValueError(
-        f"dataset {text!r} is not known: give one of {', '.join(NAMES)}, an .npz file or a folder that exists"
+        f"dataset {text!r} is not known: give one of {', '.join(NAMES)}, an .npz file, or a .zip file or "
+        "folder of pictures that exists"
     )
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, log_softmax, nll_loss
 
 from warpcert.learn.recipe import Recipe
 
-__all__ = ["attack", "disagreement", "hardest", "margin_loss", "repeat"]
+__all__ = ["attack", "disagreement", "hardest", "likeness", "margin_loss", "repeat"]
 
 
 def repeat(x: Tensor, draws: int) -> Tensor:
@@ -24,6 +24,11 @@ def margin_loss(logits: Tensor, labels: Tensor, recipe: Recipe) -> Tensor:
     if recipe.offset:
         logits = logits.scatter_add(1, labels[:, None], logits.new_full((len(labels), 1), -recipe.offset))
     return cross_entropy(logits / t, labels, label_smoothing=recipe.label_smoothing) * t
+
+
+def likeness(logits: Tensor, wanted: Tensor) -> Tensor:
+    """Cross entropy with what a teacher [B,K] says, for one or several draws of each item [draws·B,K]."""
+    return cross_entropy(logits, wanted.float().softmax(1).repeat(len(logits) // len(wanted), 1))
 
 
 @torch.no_grad()

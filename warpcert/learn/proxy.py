@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -50,7 +51,7 @@ def proxy(
     """
     centers = list(centers or [(0.0,) * defence.transform.dim])
     draw = generator(device, "proxy", 0)
-    group = max(1, (20_000 if device.type == "cuda" else 500) // n)
+    group = max(1, _most(dataset, 20_000 if device.type == "cuda" else 500) // n)
     right = torch.zeros(len(centers), len(dataset), device=device)
     voted = torch.zeros_like(right)
     for start in range(0, len(dataset), group):
@@ -97,7 +98,7 @@ def plain_proxy(f: Logits, threat: Threat, dataset: Dataset, device: torch.devic
     """
     dim = threat.box.dim
     grid = threat.box.grid(points if dim == 1 else max(3, round(points ** (1 / dim)))).to(device)
-    size = 4000 if device.type == "cuda" else 500
+    size = _most(dataset, 4000 if device.type == "cuda" else 500)
     ends = torch.tensor([threat.box.lower, threat.box.upper], device=device).abs().amax(0).clamp_min(1e-12)
     inside = {share: (grid.abs() <= share * ends + 1e-9).all(1).tolist() for share in SHARES}
     worst = {share: torch.full((len(dataset),), torch.inf, device=device) for share in SHARES}
@@ -113,6 +114,11 @@ def plain_proxy(f: Logits, threat: Threat, dataset: Dataset, device: torch.devic
                     worst[share][start : start + size].clamp_max_(margin)
     reached = {str(s): {str(m): round(float((w > m).float().mean()), 5) for m in MARGINS} for s, w in worst.items()}
     return {"points": len(grid), "items": len(dataset), "share of Γ, margin": reached}
+
+
+def _most(dataset: Dataset, items: int) -> int:
+    """So many items at once, or fewer of large ones: 2³⁰ values on the network's way are a few gigabytes."""
+    return max(1, min(items, 2**30 // math.prod(dataset.shape)))
 
 
 def _rounded(values: torch.Tensor) -> list[float]:

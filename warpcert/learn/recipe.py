@@ -11,9 +11,10 @@ from typing import Any, final
 from warpcert import transforms
 from warpcert.classifier import About, Classifier
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.levels import check_step
+from warpcert.classifier.rounding import check_step
+from warpcert.classifier.stem import Stem
 from warpcert.classifier.storage import configured
-from warpcert.networks.config import ModelConfig
+from warpcert.networks.config import LITES, ModelConfig
 from warpcert.networks.weights import Network
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Preprocess, kernels
@@ -32,8 +33,9 @@ class Recipe:
 
     draws > 1 shows every picture under several δ at once; `consistency` weighs how far their predictions lie apart.
     adv_steps > 0 first moves the picture by up to adv_eps (ℓ2) to where the mean over the draws fails (SmoothAdv);
-    adv_eps grows from 0 over the first `adv_warmup` of the run. A lipschitz model needs neither noise nor attacks: its
-    robustness comes from `offset` (about √2·E for the E it shall bear) and a small `temperature`.
+    adv_eps grows from 0 over the first `adv_warmup` of the run. luma > 0 puts the network behind a stem (`Stem`),
+    `levels` apart in brightness. A lipschitz model needs neither noise nor attacks: its robustness comes from `offset`
+    (about √2·E for the E it shall bear) and a small `temperature`.
     """
 
     name: str
@@ -50,6 +52,13 @@ class Recipe:
     front: str = "none"  # mfcc: the network hears; standard: it does not see brightness
     mirror: bool = False  # deployed, it looks at the mirror image too
     groups: tuple[int, ...] = ()  # efficientnet-lite: how many logits each class stands for
+    start: str = "random"  # or the family's name: its ImageNet weights; or a classifier's file
+    # what it sees of photographs
+    luma: int = 0  # side of the squares over which a stem takes means of brightness (0: no stem)
+    chroma: int = 4
+    chroma_step: int = 16
+    side: int = 0  # of the squares that are cut out of larger pictures (0: pictures are taken whole)
+    crop: float = 0.35  # the smallest share of a picture that such a square covers
     # defence
     transform: str = "rotation"
     sigma: tuple[float, ...] = (30.0,)
@@ -90,6 +99,8 @@ class Recipe:
     warmup: float = 0.15  # share of the run until lr is reached; then half a cosine to 0
     ema: float = 0.999
     label_smoothing: float = 0.0
+    distil: float = 0.0  # so much of the loss compares with a teacher, who sees the picture as it was
+    teacher: str = "none"  # a family's name, or a classifier's file
     temperature: float = 1.0  # the loss is that of logits / temperature
     offset: float = 0.0  # taken from the right logit first: a margin that is asked for
     # smoothing
@@ -114,7 +125,7 @@ class Recipe:
         for name in (*counts, "adv_eps", "consistency", "weight_decay", "offset"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
-        for name in ("attacked", "warmup", "ema", "label_smoothing", "adv_warmup", "momentum"):
+        for name in ("attacked", "warmup", "ema", "label_smoothing", "adv_warmup", "momentum", "distil", "crop"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie in [0, 1]; got {getattr(self, name)}")
         if not (self.steps or self.epochs > 0):
@@ -125,6 +136,12 @@ class Recipe:
             raise ValueError(f"pixels are rounded, unrounded or, as in training, none; got {self.pixels!r}")
         for step in filter(None, (self.levels, self.step)):
             check_step(step)
+        if self.luma and (self.levels < 2 or not self.defence().preprocess.is_identity):
+            raise ValueError("a stem rounds means of the picture itself: say levels = 32, and no vignette")
+        if (self.start != "random" or self.distil) and self.family not in LITES:
+            raise ValueError(f"networks to start from or to learn from are known of {', '.join(LITES)} only")
+        if self.distil and self.teacher == "none":
+            raise ValueError("distillation needs a teacher")
         self.defence(), self.box(), self.threat(), self.facts()
 
     @classmethod
@@ -194,13 +211,19 @@ class Recipe:
         """How the network is deployed: behind levels, smoothed, or plain."""
         common: dict[str, Any] = {"precision": self.precision}
         if step := self.step or self.levels:
-            return {"kind": "levels", "step": step, **common}
+            stem = {"stem": asdict(self.stem)} if self.stem else {}
+            return {"kind": "levels", "step": step, **stem, **common}
         common["preprocess"] = asdict(self.defence().preprocess)
         if not any(self.sigma) and (not self.noise or self.family == "lipschitz"):
             return {"kind": "plain", "lipschitz": None, **common}
         over = {self.transform: list(self.sigma)} if any(self.sigma) else {}
         turned = self.interpolation if self.turned_by == "none" else self.turned_by
         return {"kind": "smoothed", "noise": self.noise, "over": over, "interpolation": turned, **common}
+
+    @property
+    def stem(self) -> Stem | None:
+        """What stands before the network, if it is one."""
+        return Stem(self.luma, self.chroma, self.chroma_step) if self.luma else None
 
     def about(self, classes: tuple[str, ...], **notes: Any) -> About:
         """What it is called and made for."""

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -25,13 +25,16 @@ from warpcert.classifier import Classifier
 from warpcert.classifier.storage import load
 from warpcert.learn.checkpoint import CHECKPOINT, append_log, restore, store, trim_log
 from warpcert.learn.data import Dataset
-from warpcert.learn.losses import attack, disagreement, hardest, margin_loss, repeat
+from warpcert.learn.losses import attack, disagreement, hardest, likeness, margin_loss, repeat
+from warpcert.learn.photos.restricted import restricted
+from warpcert.learn.photos.tuning import Folded, centred, cropped, started, taught
 from warpcert.learn.proxy import centers_of, plain_proxy, proxy
 from warpcert.learn.recipe import Recipe
 from warpcert.learn.views import Views, generator
-from warpcert.networks.weights import Network, build, channels_last, restored, stored
+from warpcert.networks.efficientnet import EfficientNetLite
+from warpcert.networks.weights import Network, channels_last, restored, stored
 
-__all__ = ["Recipe", "proxy", "train"]
+__all__ = ["Recipe", "pace", "proxy", "train"]
 
 CHECKPOINT_SECONDS = 30.0
 LOG_ROWS = 50
@@ -48,15 +51,22 @@ class _Run:
         data = (
             data.shuffled() if bool((data.labels.diff() >= 0).all()) else data
         )  # class by class: its end is one class
+        if recipe.groups and len(data.classes) > len(recipe.groups):
+            data = restricted(data)
         self.recipe, self.device = recipe, device
         self.kept = data.part(0, len(data) - held)
         self.held = data.part(len(data) - held, len(data))
+        if recipe.side:
+            self.held = replace(self.held, images=centred(self.held.images, recipe.side))
         self.images, self.labels = self.kept.images.to(device), self.kept.labels.to(device)
         self.batch = min(recipe.batch, len(self.kept))
         self.per_epoch = len(self.kept) // self.batch
         self.steps = recipe.steps or max(1, math.ceil(recipe.epochs * self.per_epoch))
         self.views = Views(recipe, device)
-        self.model = channels_last(build(recipe.config(data.shape, len(data.classes)), recipe.seed).to(device)).train()
+        config = recipe.config(_shape(recipe, data), len(recipe.groups) or len(data.classes))
+        self.model = channels_last(started(recipe, config).to(device)).train()
+        self.net = Folded(self.model) if isinstance(self.model, EfficientNetLite) else self.model
+        self.teacher = taught(recipe, config, device)
         self.average = deepcopy(self.model).eval().requires_grad_(False)
         self.averaged = _floats(self.average), _floats(self.model)
         self.optimizer = _optimizer(recipe, self.model)
@@ -80,21 +90,30 @@ class _Run:
         index = self.order[1][place * self.batch : (place + 1) * self.batch]
         return self.images[index].float() / self.kept.levels, self.labels[index]
 
+    def faster(self) -> AbstractContextManager[Any]:
+        """bfloat16 inside the model, where the recipe has it."""
+        amp = self.recipe.amp and self.device.type == "cuda"
+        return torch.autocast("cuda", torch.bfloat16) if amp else nullcontext()
+
     def advance(self) -> None:
         """One step."""
         recipe, draws = self.recipe, self.recipe.draws
         draw = generator(self.device, recipe.seed, "step", self.step)
         x, labels = self.next_batch()
+        if recipe.side:
+            x = cropped(x, recipe.side, recipe.crop, draw)
         view = self.views(repeat(x, recipe.worst), draw)
-        amp = recipe.amp and self.device.type == "cuda"
-        with torch.autocast("cuda", torch.bfloat16) if amp else nullcontext():
+        with self.faster():
+            wanted = None if self.teacher is None else self.teacher(x)
             if recipe.worst > 1:
-                view = hardest(self.model, view.reshape(recipe.worst, *x.shape), labels)
+                view = hardest(self.net, view.reshape(recipe.worst, *x.shape), labels)
             noise = self.views.delta(repeat(view, draws), draw)
             if recipe.adv_steps and (eps := self.epsilon()) > 0:
-                view = view + attack(self.model, view, noise, labels, eps, recipe.adv_steps)
-            logits = self.model(repeat(view, draws) + noise).float()
+                view = view + attack(self.net, view, noise, labels, eps, recipe.adv_steps)
+            logits = self.net(repeat(view, draws) + noise).float()
         loss = margin_loss(logits, labels.repeat(draws), recipe)
+        if wanted is not None:
+            loss = (1 - recipe.distil) * loss + recipe.distil * likeness(logits, wanted)
         if recipe.consistency:
             loss = loss + recipe.consistency * disagreement(logits, draws)
         for group in self.optimizer.param_groups:
@@ -114,7 +133,8 @@ class _Run:
         for start in range(0, len(self.held), 5000):
             part = self.held.part(start, start + 5000)
             view = self.views(part.images.to(self.device).float() / part.levels, draw)
-            guess = self.average(view + self.views.delta(view, draw)).argmax(1)
+            with self.faster():
+                guess = self.average(view + self.views.delta(view, draw)).argmax(1)
             right += int((guess == part.labels.to(self.device)).sum())
         return right / len(self.held) if len(self.held) else None
 
@@ -140,6 +160,11 @@ def _optimizer(recipe: Recipe, model: Network) -> torch.optim.Optimizer:
     if recipe.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=recipe.lr, fused=fused)
     return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.momentum > 0, fused=fused)
+
+
+def _shape(recipe: Recipe, data: Dataset) -> tuple[int, ...]:
+    """What the model sees."""
+    return (data.shape[0], recipe.side, recipe.side) if recipe.side else data.shape
 
 
 def _floats(model: Network) -> list[Tensor]:
@@ -222,11 +247,24 @@ def train(
     return _finish(run, out, row, before + time.monotonic() - began)
 
 
+def pace(recipe: Recipe, data: Dataset, device: torch.device | str, steps: int = 20) -> float:
+    """Seconds per step, measured on the device; what is learnt meanwhile is thrown away."""
+    run = _Run(recipe, data, torch.device(device))
+    run.steps, began = 2 * steps + 10, 0.0
+    with _tuned():
+        for step in range(steps + 5):
+            if step == 5:  # by now it has found its convolutions
+                float(run.loss)
+                began = time.perf_counter()
+            run.advance()
+        float(run.loss)
+    return (time.perf_counter() - began) / steps
+
+
 def _finish(run: _Run, out: Path, row: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Writes the weights and the result; what is reported of the model is said of the file that was written."""
     recipe, path = run.recipe, out / "model.safetensors"
-    config = recipe.config(run.kept.shape, len(run.kept.classes))
-    network = restored(config, stored(run.average))
+    network = restored(run.average.config, stored(run.average))
     recipe.classifier(network, run.kept.classes, step=run.step, of=run.steps).save(path)
     deployed = load(path)
     result = {"finished": run.step == run.steps, "step": run.step, "of": run.steps, "seconds": seconds, "last": row}

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.classifier.levels import coarsened
+from warpcert.classifier.rounding import coarsened
+from warpcert.classifier.stem import Front
 from warpcert.learn.recipe import Recipe
 
 __all__ = ["Views", "delayed", "generator"]
@@ -50,10 +51,11 @@ class Views:
         self.width = torch.tensor(box.upper, device=device) - self.lower
         self.noise, self.preprocess = defence.sigma_noise, defence.preprocess
         self.smoothed = any(defence.sigma_param)
+        self.front = Front(recipe.levels, recipe.stem) if recipe.stem else None
 
     @torch.no_grad()
     def __call__(self, x: Tensor, draw: torch.Generator) -> Tensor:
-        """P T_b x without pixel noise, on coarse levels if the recipe says so, for a batch x of floats."""
+        """P T_b x without pixel noise, behind levels or a stem if the recipe says so, for a batch x of floats."""
         recipe, count, dim, device = self.recipe, len(x), self.transform.dim, x.device
         if recipe.flip:
             coin = torch.rand(count, generator=draw, device=device) < 0.5
@@ -73,6 +75,9 @@ class Views:
             sides = (self.defence, x[:k], beta[:k]), (self.defence.known, x[k:], beta[k:] + gamma[k:])
             x = torch.cat([self.transform(z, b, d.interpolation) for d, z, b in sides if len(z)])
         view = self.preprocess(x)
+        if self.front:
+            behind: Tensor = self.front(view)
+            return behind
         return coarsened(view, recipe.levels) if recipe.levels else view
 
     def delta(self, like: Tensor, draw: torch.Generator) -> Tensor:

@@ -38,6 +38,7 @@ class Listing:
     bytes: int
     sha256: str
     figures: dict[str, str] = field(default_factory=dict)  # what was certified → share of test images
+    deviation: dict[str, float] = field(default_factory=dict)  # largest of logits, of so many images, beside the slack
 
 
 @cache

@@ -6,8 +6,11 @@ import json
 import math
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import final
+
+import torch
 
 from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.journal import RECORDS, Step, read_journal
@@ -73,6 +76,8 @@ def run(experiment: Experiment, desk: Desk, command: str) -> Iterator[tuple[str,
         notes=(*([QUICK] if desk.quick else []), *experiment.notes),
         figures=tuple(figures),
         runs=tuple(map(str, runs)),
+        device=_device(desk.device),
+        date=datetime.now(UTC).date().isoformat(),
     )
     table.write(folder)
 
@@ -103,6 +108,11 @@ def _line(experiment: Experiment, row: Row, desk: Desk) -> Generator[tuple[str, 
         said.append(REASONS.get(key, ""))
     measured = (_plain(cells.get(c)) for c in columns)
     return _Line((row.case, *measured), (None, *cited), " ".join(filter(None, said)))
+
+
+def _device(device: torch.device) -> str:
+    """What a reader calls it."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
 
 
 def _runs(folder: Path) -> list[Path]:

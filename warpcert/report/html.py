@@ -16,7 +16,7 @@ from warpcert.report.cards import STATUS, Card, card, image
 from warpcert.report.figures import CSS, Figure
 from warpcert.report.results import Paper, Results, RunFolder, find
 from warpcert.report.svg import data_uri
-from warpcert.report.table import Cell, Cited, Table
+from warpcert.report.table import Cell, Cited, Table, signed
 from warpcert.report.words import Setting
 from warpcert.version import __version__
 
@@ -65,7 +65,7 @@ def render(found: Results, most: int = 60, order: Sequence[str] = (), commands: 
     environment = Environment(
         loader=PackageLoader("warpcert.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    filters = (words.cell, words.percent, words.duration, words.between, words.lowered, compared)
+    filters = (words.cell, words.percent, words.duration, words.between, words.lowered, compared, signed)
     environment.filters |= {f.__name__: f for f in filters}
     views = [_view(run, most, commands) for run in found.all_runs]
     papers = sorted(found.papers, key=lambda p: _place(p, order))
@@ -75,6 +75,7 @@ def render(found: Results, most: int = 60, order: Sequence[str] = (), commands: 
         "views": views,
         "unread": found.unread,
         "figures": _figures(found.runs),
+        "together": _together(found),
         "css": CSS,
         "status": STATUS,
         "version": __version__,
@@ -122,13 +123,31 @@ def compared(table: Table) -> dict[int, list[tuple[str, Cited, Cell]]]:
     return {place: lines for place, lines in pairs.items() if any(column not in COUNTS for column, _, _ in lines)}
 
 
-def _figures(runs: Sequence[RunFolder]) -> list[Figure]:
-    """For each dataset and transformation all runs in one plot: certified accuracy, and the errors behind it."""
+def _groups(runs: Iterable[tuple[str, RunFolder]]) -> dict[str, list[figures.Series]]:
+    """Named runs by dataset and transformation."""
     groups: dict[str, list[figures.Series]] = {}
-    for run in runs:
+    for name, run in runs:
         noun = run.rows[0].certificate.threat.transform.noun
         data = run.data if run.data_is_named else f"the {len(run.rows)} pictures of {run.name}"
-        groups.setdefault(f"{data}, {noun}", []).append((run.name, run.rows))
+        groups.setdefault(f"{data}, {noun}", []).append((name, run.rows))
+    return groups
+
+
+def _together(found: Results) -> list[Figure]:
+    """Certified accuracy by all that has run, experiments of the paper and others: a plot for each dataset and
+    transformation that more than one of them is about.
+    """
+    if not found.papers:
+        return []
+    named = [(run.name, run) for run in found.runs]
+    named += [(f"{paper.table.name}: {run.name}", run) for paper in found.papers for run in paper.runs]
+    several = {title: series for title, series in _groups(named).items() if len(series) > 1}
+    return [figures.accuracy(f"All methods: {title}", series) for title, series in several.items()]
+
+
+def _figures(runs: Sequence[RunFolder]) -> list[Figure]:
+    """For each dataset and transformation all runs in one plot: certified accuracy, and the errors behind it."""
+    groups = _groups((run.name, run) for run in runs)
     found: list[Figure] = []
     for title, series in groups.items():
         found.append(figures.accuracy(f"Certified accuracy: {title}", series))

@@ -120,8 +120,9 @@ def _preprocess(args: argparse.Namespace, facts: dict[str, Any]) -> transforms.P
 
 
 def threat_of(args: argparse.Namespace, classifier: Classifier) -> Threat:
-    """The classifier's own threat, with what the arguments override."""
-    own = classifier.threat
+    """The classifier's own threat, or that of the calibration that was given, with what the arguments override."""
+    calibration = getattr(args, "calibration", None)
+    own = Calibration.read(Path(calibration)).threat if calibration else classifier.threat
     name = args.transform or (own.transform.name if own else None)
     if name is None:
         raise ValueError("name the threat with --transform and --gamma")

@@ -11,6 +11,7 @@ from warpcert.certificates.base import Certificate
 from warpcert.certificates.evidence import ErrorBound, Kind
 from warpcert.certificates.exhausted import Exhausted
 from warpcert.certificates.margins import ByMargins
+from warpcert.classifier.stem import Stem
 
 __all__ = ["answers", "near", "rank", "refuse", "spends", "together"]
 
@@ -34,6 +35,7 @@ ANALYSES = {
     "cover": ("cover",),
     "exact": ("crossings",),
 }
+NAME, REASON = 200, 500  # characters
 GUESSES = ("none", "sampled", "calibrated sampled")  # analyses that prove nothing
 
 
@@ -50,18 +52,28 @@ def together(c: Certificate) -> None:
     """Classifier, method, analysis and threat."""
     form = getattr(c, "form", c.statement)
     _how(c, form)
+    _words(c)
     _whom(c)
     _error(c.error, c.method)
+
+
+def _words(c: Certificate) -> None:
+    """What is free stands in sentences that are not: it is short, and nothing in it moves a cursor or starts a line."""
+    who = c.classifier
+    told = {"name": (who.name, NAME), "former fingerprint": (who.formerly, NAME), "reason": (c.reason, REASON)}
+    for name, (text, most) in told.items():
+        refuse(len(text) > most or not text.isprintable(), f"the {name} is no short line of text")
 
 
 def _whom(c: Certificate) -> None:
     """Classifier, defence and threat go together, and the fingerprint follows from network and facts."""
     facts, t = c.classifier.facts, c.threat.transform
-    if facts is not None:
-        text = json.dumps({"network": c.classifier.network, "facts": facts}, sort_keys=True)
-        wanted = hashlib.sha256(text.encode()).hexdigest()
-        refuse(c.classifier.fingerprint != wanted, "the fingerprint does not follow from network and facts")
-        _facts(c, facts)
+    if facts is None:
+        raise ValueError("the facts of the classifier are not told")
+    text = json.dumps({"network": c.classifier.network, "facts": facts}, sort_keys=True)
+    wanted = hashlib.sha256(text.encode()).hexdigest()
+    refuse(c.classifier.fingerprint != wanted, "the fingerprint does not follow from network and facts")
+    _facts(c, facts)
     defence = getattr(c, "defence", None)
     if defence is not None:
         refuse(
@@ -93,6 +105,7 @@ def _facts(c: Certificate, facts: dict[str, Any]) -> None:
         nested = getattr(c, "form", "") in ("nested", "indiv-nested")
         refuse(getattr(c, "form", "") != "base" and nested != facts["nested"], "nested or joint: the facts differ")
     if isinstance(c, Exhausted):
+        _stem(facts.get("stem"))
         refuse(facts.get("step", 1) != c.step, "the step between levels is not that of the classifier")
         refuse(c.found is not None and c.found.slack != facts["slack"], "the slack is not that of the classifier")
     if isinstance(c, ByMargins):
@@ -100,6 +113,14 @@ def _facts(c: Certificate, facts: dict[str, Any]) -> None:
         old = c.classifier.formerly and told_L is not None and told_L * (1 - 1e-5) <= L <= told_L
         refuse(told_L != L and not old, "the Lipschitz constant is not that of the classifier")
         refuse(c.margins.slack != facts["slack"], "the slack is not that of the classifier")
+
+
+def _stem(told: Any) -> None:
+    try:
+        if told is not None:
+            Stem(**told)
+    except (TypeError, ValueError) as error:
+        refuse(True, f"no stem is like that of the classifier: {error}")
 
 
 def _how(c: Certificate, form: str) -> None:
@@ -125,6 +146,7 @@ def answers(c: Certificate, certified: bool) -> None:
     refuse(c.classes < 2 or not -1 <= c.label < c.classes, f"label {c.label} and {c.classes} classes do not fit")
     refuse(certified == c.abstains, "a label is given if and only if something is certified")
     if c.scores is None:
+        refuse(not c.classifier.formerly, "the scores that name the label are missing")
         return
     refuse(len(c.scores) != c.classes or not all(map(math.isfinite, c.scores)), "there is one score for every class")
     refuse(not c.abstains and c.scores[c.label] < max(c.scores), f"the scores do not name {c.label}")

@@ -126,7 +126,7 @@ def _in_groups(
     """
     taps = (2 * kernel(defence.interpolation).reach) ** 2 * x.shape[1] * x.shape[2]
     parts: list[Found] = []
-    for part in torch.split(beta, max(1, 2**26 // taps)):
+    for part in torch.split(beta, max(1, (2**29 if x.is_cuda else 2**26) // taps)):
         m = model(x, defence, threat, part)
         parts.append(search(m, goal))
         goal = replace(goal, floor=max(goal.floor, float(parts[-1].lower.max())))

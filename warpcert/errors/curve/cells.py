@@ -13,7 +13,8 @@ from torch import Tensor
 
 from warpcert.errors.curve.direction import FINE, Directed, Ends, Seen, directional, norm_bound, refined, towards
 from warpcert.errors.curve.goal import Found, Goal
-from warpcert.errors.curve.model import Model, absolute_norm, operator_norm
+from warpcert.errors.curve.gram import excess
+from warpcert.errors.curve.model import LARGE, Model, absolute_norm, operator_norm
 from warpcert.errors.curve.rounding import Handed, handed
 
 __all__ = ["search"]
@@ -81,7 +82,7 @@ def search(m: Model, goal: Goal) -> Found:
     for low, high, cells in segments:
         width = (high - low) / cells
         state.prepare(width, cells)
-        block = state.room(4 * PIECES * m.channels * m.pixels)
+        block = m.room(4 * PIECES * m.channels * m.pixels)
         for at in range(0, cells, block):
             stop = min(at + block, cells)
             tasks = Tasks(every, (low + at * width) * full, (low + stop * width) * full, trivial * full)
@@ -121,6 +122,7 @@ class _State:
     nodes: int = 0
     steps: float = 0.0
     seen: Seen | None = None  # the table of the first level
+    over: Tensor | None = None  # of `passed`, where rounding is a large part of the error of a large picture
     span: tuple[float, float] = (0.0, 1.0)  # of the levels, that the next `split` works through
 
     @property
@@ -148,7 +150,7 @@ class _State:
         clean = m.attack(gamma)
         image = m.quantize(clean)
         every = torch.arange(m.beta.numel(), device=m.x.device)
-        for part in torch.split(every, self.room(gamma.numel() * m.channels * m.pixels * 4)):
+        for part in torch.split(every, self.m.room(gamma.numel() * m.channels * m.pixels * 4)):
             seen = m.blur(m.defend(m.beta[part, None] + gamma))
             pulled = m.pull(part, image.flatten(0, 1)[None], torch.zeros_like(part)).reshape(seen.shape)
             self.lower[part] = (m.blur(pulled) - seen).flatten(2).norm(dim=-1).amax(1)
@@ -156,6 +158,7 @@ class _State:
         noise = float(((image - clean) * m.used).flatten(1).norm(dim=-1).max())
         if noise > 0.1 * max(float(self.lower.max()), self.goal.floor, self.goal.target or 0.0):
             self.norm = torch.minimum(self.norm, operator_norm(m))
+            self.over = excess(m) if m.pixels > LARGE else None
 
     def prepare(self, width: float, cells: int) -> None:
         """The table of P T_θ x for cells of this width, if it is shorter than the nodes that it replaces."""
@@ -163,12 +166,10 @@ class _State:
         low, high = float(m.beta.min()) + m.threat.box.lower[0], float(m.beta.max()) + m.threat.box.upper[0]
         if self.seen is not None and abs(self.seen.width - width) > 1e-10 * width:
             self.seen = None
-        if self.seen is None and width > 0 and FINE * (high - low) / width < cells * m.beta.numel():
+        entries = FINE * (high - low) / max(width, 1e-30)
+        fits = 1.25 * entries * m.channels * m.kept.numel() < (2**33 if m.x.is_cuda else 2**27)
+        if self.seen is None and width > 0 and fits and entries < cells * m.beta.numel():
             self.seen = Seen.table(m, width, low - width, high + width)
-
-    def room(self, elements: int) -> int:
-        """How many items of so many float64 elements are computed at once."""
-        return max(1, (2**29 if self.m.x.is_cuda else 2**24) // elements)
 
     def split(self, tasks: Tasks, children: int) -> Tasks:
         """The children of the tasks' cells (all of one width) and their bounds; after the deadline the tasks."""
@@ -178,7 +179,7 @@ class _State:
         high = tasks.high[counts.cumsum(0) - counts]
         out: list[Tasks] = []
         at = 0
-        size = self.room(4 * children * PIECES * m.channels * m.pixels)
+        size = self.m.room(4 * children * PIECES * m.channels * m.pixels)
         for count, *cell in zip(*(torch.split(v, size) for v in (counts, low, high)), strict=True):
             part = tasks.pick(slice(at, at + int(count.sum())))
             at += int(count.sum())
@@ -188,11 +189,11 @@ class _State:
                 continue
             share = torch.arange(children + 1, dtype=low.dtype, device=low.device) / children
             edges = torch.lerp(cell[0][:, None], cell[1][:, None], share)  # [G, k+1]
-            table = handed(m, edges[:, :-1].flatten(), edges[:, 1:].flatten(), PIECES, self.goal.extent)
+            table = handed(m, edges[:, :-1].flatten(), edges[:, 1:].flatten(), PIECES, self.goal.extent, self.over)
             self.steps = max(self.steps, table.steps)
             clean = m.attack(edges).flatten(1, 2)
             number = torch.repeat_interleave(torch.arange(count.numel(), device=low.device), count)
-            step = self.room((children + 1) * m.channels * m.pixels * 6)
+            step = self.m.room((children + 1) * m.channels * m.pixels * 6)
             for some, row in zip(part.chunks(step), torch.split(number, step), strict=True):
                 late = time.perf_counter() > self.goal.deadline
                 self._tell(sum(t.which.numel() for t in out) / (tasks.which.numel() * children))
@@ -217,8 +218,9 @@ class _State:
         self.nodes += size.numel()
         self._raise_lower(tasks.which, edges[group], size)
         row, rest, rest_norm = source.remainder(theta[:, :-1])
-        off = table.off.amax(-1).reshape(-1, children)[group]
-        bound = norm_bound(size, self.norm[tasks.which], off, rest_norm[row])
+        cell = group[:, None] * children + torch.arange(children, device=group.device)
+        noise = table.noise(self.norm, tasks.which[:, None].expand_as(cell), cell).amax(-1)
+        bound = norm_bound(size, noise, rest_norm[row])
         unsettled = bound > self.settled[tasks.which, None]
         some = unsettled.any(1).nonzero()[:, 0]
         if some.numel():
@@ -226,7 +228,7 @@ class _State:
             back = torch.zeros_like(group).index_copy_(0, some, torch.arange(some.numel(), device=some.device))
         pairs = torch.nonzero(unsettled)
         for task, child in (
-            q.unbind(1) for q in torch.split(pairs, self.room(12 * m.channels * m.pixels)) if q.numel()
+            q.unbind(1) for q in torch.split(pairs, self.m.room(12 * m.channels * m.pixels)) if q.numel()
         ):
             at, near = row[task, child], back[task]
             ends = Ends(
@@ -245,7 +247,7 @@ class _State:
         bound, directed = directional(m, ends, table, self.norm)
         enough = self.settled[ends.which]
         hard = torch.nonzero((bound > enough) & (directed.easy <= enough))[:, 0]
-        for some in torch.split(hard, self.room(4 * PIECES * m.channels * m.pixels)) if hard.numel() else ():
+        for some in torch.split(hard, self.m.room(4 * PIECES * m.channels * m.pixels)) if hard.numel() else ():
             few = Ends(*(getattr(ends, f)[some] for f in Ends.__dataclass_fields__))
             left = Directed(directed.along[some], directed.easy[some])
             bound[some] = torch.minimum(bound[some], refined(m, few, table, self.norm, left))

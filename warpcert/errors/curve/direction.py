@@ -23,11 +23,11 @@ __all__ = ["Directed", "Ends", "Seen", "directional", "norm_bound", "refined", "
 FINE = 8  # nodes of the shared table of P T_θ x per cell width
 
 
-def norm_bound(size: Tensor, norm: Tensor, off: Tensor, rest: Tensor) -> Tensor:
-    """‖W‖ ≤ max(‖u_0‖, ‖u_1‖) + ‖K‖‖Q − chord a‖ + ‖P(d − chord d)‖: (*) and the convexity of the norm. All over
-    nodes [t, k+1] → [t, k].
+def norm_bound(size: Tensor, noise: Tensor, rest: Tensor) -> Tensor:
+    """‖W‖ ≤ max(‖u_0‖, ‖u_1‖) + ‖K(Q − chord a)‖ + ‖P(d − chord d)‖: (*) and the convexity of the norm. Sizes at
+    nodes [t, k+1], the others in cells [t, k].
     """
-    return torch.maximum(size[:, :-1], size[:, 1:]) + norm[:, None] * off + rest
+    return torch.maximum(size[:, :-1], size[:, 1:]) + noise + rest
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,9 @@ class Seen:
         last = math.ceil(high / width) + 1
         number = torch.arange(first, last + 1, dtype=torch.float64, device=m.x.device)
         fine = torch.arange(first * FINE, (last + 1) * FINE + 1, dtype=torch.float64, device=m.x.device)
-        nodes = torch.cat([m.blur(m.defend(part * (width / FINE))) for part in torch.split(fine, 2048)])
-        rest = torch.cat([_remainder(m, part, width, True) for part in torch.split(number, 2048)])
+        room = min(2048, m.room(m.channels * m.kept.numel()))
+        nodes = torch.cat([m.blur(m.defend(part * (width / FINE))) for part in torch.split(fine, room)])
+        rest = torch.cat([_remainder(m, part, width, True) for part in torch.split(number, max(1, room // 8))])
         return Seen(m, width, first, nodes, rest, m.blur(rest).flatten(1).norm(dim=-1))
 
     def at(self, theta: Tensor) -> Tensor:
@@ -147,7 +148,8 @@ def directional(m: Model, ends: Ends, table: Handed, norm: Tensor) -> tuple[Tens
 
     Along û: ⟨û, W⟩ = ⟨g, Q⟩ − ⟨û, P d⟩ with g = T_βᵀ P û (P is symmetric) is linear: on a sub-cell Q ∈ chord ± radius
     and d ∈ chord ± rest, so its ends decide, up to ⟨|g|, radius⟩ + ⟨P|û|…⟩: |⟨û, P r⟩| = |⟨Pû, r⟩| ≤ ⟨|Pû|, rest⟩.
-    Across: with û along (u_0+u_1)/2 the part of (*) across û is at most |t−½|·‖(u_1−u_0)_⊥‖ + ‖K‖·off + ‖P rest‖.
+    Across: with û along (u_0+u_1)/2 the part of (*) across û is at most |t−½|·‖(u_1−u_0)_⊥‖ + ‖K(Q − chord a)‖ +
+    ‖P rest‖.
     """
     unit, p, g = ends.unit, ends.p, ends.g.flatten(1)
     pieces = table.off.shape[1]
@@ -163,7 +165,7 @@ def directional(m: Model, ends: Ends, table: Handed, norm: Tensor) -> tuple[Tens
     turn = turn - unit * (turn * unit).flatten(1).sum(-1)[:, None, None]
     reach = torch.maximum((share[:-1] - 0.5).abs(), (share[1:] - 0.5).abs())
     swing = turn.flatten(1).norm(dim=-1)[:, None] * reach + ends.rest_norm[:, None]
-    across = swing + norm[ends.which, None] * table.off[ends.cell]
+    across = swing + table.noise(norm, ends.which, ends.cell)
     bound = (along.square() + across.square()).sqrt().amax(-1)
     return bound, Directed(along, (along.square() + swing.square()).sqrt().amax(-1))
 
@@ -187,7 +189,7 @@ def refined(m: Model, ends: Ends, table: Handed, norm: Tensor, directed: Directe
     start = image(table.start)
     end = start if table.end is table.start else image(table.end)
     across = torch.maximum(_across(start - seen[:, :-1], ends.unit), _across(end - seen[:, 1:], ends.unit))
-    across = across + norm[ends.which, None] * table.spread[ends.cell] + ends.rest_norm[:, None]
+    across = across + table.doubt(norm, ends.which, ends.cell) + ends.rest_norm[:, None]
     return (directed.along.square() + across.square()).sqrt().amax(-1)
 
 

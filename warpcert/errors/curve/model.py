@@ -17,7 +17,10 @@ from warpcert.threat import Threat
 from warpcert.transforms import Flow, SpatialTransform, grid
 from warpcert.transforms.kernels import Kernel, kernel, sample, taps
 
-__all__ = ["Model", "absolute_norm", "model", "operator_norm"]
+__all__ = ["LARGE", "Model", "absolute_norm", "model", "operator_norm"]
+
+
+LARGE = 64 * 64  # pixels: with more, matrices of pixels × pixels are not formed
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,10 @@ class Model:
         attacker = 0.0 if self.threat.quantized else self.attacker.overshoot
         overshoot = max(self.defender.overshoot, self.reference.overshoot)
         return (1 + attacker) * (1 + 2 * overshoot) * math.sqrt(self.channels * self.kept.numel())
+
+    def room(self, elements: int) -> int:
+        """How many items of so many float64 elements are computed at once."""
+        return max(1, (2**29 if self.x.is_cuda else 2**24) // elements)
 
     def attack(self, gamma: Tensor) -> Tensor:
         """T_γ x, not rounded: [...] → [..., C, n]."""
@@ -167,7 +174,7 @@ def operator_norm(m: Model) -> Tensor:
     the absolute values |P||T_β| are summed in float64 instead.
     """
     height, width = m.x.shape[1:]
-    if m.pixels > 64 * 64:
+    if m.pixels > LARGE:
         return absolute_norm(m)
     kind = m.x.dtype if m.x.is_cuda or torch.get_float32_matmul_precision() != "highest" else torch.float32
     keep = torch.zeros(m.pixels, device=m.x.device, dtype=kind)

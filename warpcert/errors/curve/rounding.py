@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from warpcert.errors.curve.gram import passed
 from warpcert.errors.curve.model import Model
 from warpcert.errors.curve.path import chord_remainder
 from warpcert.errors.float32 import value_error
@@ -42,9 +43,11 @@ class Handed:
     """q(T_γ x) ∈ chord(start, end) ± radius on sub-cell s of cell c, and what that means for the chord of T_γ x over
     the whole cell.
 
-    start, end, radius   [c, S, C, n] (start is end where the attacker rounds) off      [c, S] ≥ ‖q(T_γ x) − chord of
-    T_γ x over the cell‖₂ over the pixels that some T_β reads spread   [c, S] ≥ ‖radius‖₂ over the same pixels steps
-    ≥ ‖D_y z‖ + ‖D_x z‖ for every z handed over in any of the cells, D the differences of neighbouring pixels
+    start, end, radius   [c, S, C, n] (start is end where the attacker rounds)
+    off      [c, S] ≥ ‖q(T_γ x) − chord of T_γ x over the cell‖₂ over the pixels that some T_β reads
+    spread   [c, S] ≥ ‖radius‖₂ over the same pixels
+    steps    ≥ ‖D_y z‖ + ‖D_x z‖ for every z handed over in any of the cells, D the differences of neighbouring pixels
+    seen_off, seen_spread   [c, S, B] ≥ the same after P T_β, where they are known (see `gram`)
     """
 
     start: Tensor
@@ -53,14 +56,29 @@ class Handed:
     off: Tensor
     spread: Tensor
     steps: float
+    seen_off: Tensor | None = None
+    seen_spread: Tensor | None = None
+
+    def noise(self, norm: Tensor, which: Tensor, cell: Tensor) -> Tensor:
+        """≥ ‖P T_β (q(T_γ x) − chord)‖ [..., S] for β's and cells of these numbers [...], given norm ≥ ‖P T_β‖."""
+        return _after(norm[which], self.off[cell], self.seen_off, which, cell)
+
+    def doubt(self, norm: Tensor, which: Tensor, cell: Tensor) -> Tensor:
+        """≥ ‖P T_β r‖ [..., S] for all |r| ≤ radius."""
+        return _after(norm[which], self.spread[cell], self.seen_spread, which, cell)
 
 
-def handed(m: Model, low: Tensor, high: Tensor, pieces: int, extent: float) -> Handed:
+def _after(norm: Tensor, size: Tensor, seen: Tensor | None, which: Tensor, cell: Tensor) -> Tensor:
+    plain = norm[..., None] * size
+    return plain if seen is None else torch.minimum(plain, seen.transpose(1, 2)[cell, which])
+
+
+def handed(m: Model, low: Tensor, high: Tensor, pieces: int, extent: float, over: Tensor | None = None) -> Handed:
     """`Handed` of the cells [low, high] [c], each cut into equal sub-cells.
 
     On a sub-cell T_γ x is its chord ± `chord_remainder`, hence between its smaller end − remainder and its larger end
     + remainder; rounding is monotone. The distance to the chord over the whole cell is, up to the radius, convex
-    along the sub-cell: its ends decide.
+    along the sub-cell: its ends decide, before P T_β and after it. `over` is that of `passed`.
     """
     cells = low.numel()
     share = torch.arange(pieces + 1, dtype=low.dtype, device=low.device) / pieces
@@ -84,7 +102,14 @@ def handed(m: Model, low: Tensor, high: Tensor, pieces: int, extent: float) -> H
     off = torch.maximum(
         ((start - chord[:, :-1]) * used).flatten(2).norm(dim=-1), ((end - chord[:, 1:]) * used).flatten(2).norm(dim=-1)
     )
-    return Handed(start, end, radius, off + spread, spread, _steps(m, start, end, radius))
+    steps = _steps(m, start, end, radius)
+    if over is None:
+        return Handed(start, end, radius, off + spread, spread, steps)
+    seen_spread = passed(m, radius * used, over)
+    seen_off = torch.maximum(
+        passed(m, (start - chord[:, :-1]) * used, over), passed(m, (end - chord[:, 1:]) * used, over)
+    )
+    return Handed(start, end, radius, off + spread, spread, steps, seen_off + seen_spread, seen_spread)
 
 
 def _steps(m: Model, start: Tensor, end: Tensor, radius: Tensor) -> float:

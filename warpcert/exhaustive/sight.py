@@ -1,0 +1,142 @@
+"""What a classifier sees of a picture, as vectors or pictures of small numbers, and where these can change."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from torch import Tensor
+
+from warpcert.classifier.rounding import level, shown
+from warpcert.classifier.stem import Front, Stem
+from warpcert.exhaustive.crossings import Crossings, find_crossings, joined, levels
+from warpcert.exhaustive.means import Means, of_means
+from warpcert.exhaustive.paths import Moved, refusal
+from warpcert.exhaustive.rounded import of_rounded
+from warpcert.threat import Threat
+from warpcert.transforms import Flow
+
+__all__ = ["Pixels", "Sight", "Squares", "find_means", "sight_of"]
+
+MEMORY = 1 << 30  # bytes that the crossings of one slice may take, roughly; more on a GPU
+
+
+class Sight(ABC):
+    """Of one picture x [C,H,W] under one threat."""
+
+    def __init__(self, x: Tensor, threat: Threat) -> None:
+        self.x, self.threat = x, threat
+        self.full = torch.tensor(255.0, device=x.device)  # a tensor: a GPU multiplies by the reciprocal of a number
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the crossings of one slice may take."""
+        return torch.cuda.get_device_properties(self.x.device).total_memory // 8 if self.x.is_cuda else MEMORY
+
+    @property
+    @abstractmethod
+    def bytes(self) -> float:
+        """That one crossing takes, roughly: with the image before every 128th of them, which is kept."""
+
+    @abstractmethod
+    def states(self, z: Tensor) -> Tensor:
+        """What f sees of real pictures [B,C,H,W], uint8 [B,…]."""
+
+    @abstractmethod
+    def pictures(self, states: Tensor) -> Tensor:
+        """What the network is asked about, float32 [B,C,H,W]."""
+
+    @abstractmethod
+    def crossings(self, near: tuple[float, float]) -> Crossings:
+        """All events of the states for γ in [near]."""
+
+    @abstractmethod
+    def changes(self, moved: Tensor) -> Tensor:
+        """By how many levels all states change from each of these pictures to the next, roughly; values 0 … 255."""
+
+
+@final
+class Pixels(Sight):
+    """Every pixel, rounded to 8 bits, or to levels `step` apart."""
+
+    def __init__(self, x: Tensor, threat: Threat, tolerance: float, step: int) -> None:
+        super().__init__(x, threat)
+        self.tolerance, self.step = tolerance, step
+
+    @property
+    def bytes(self) -> float:
+        return 500 + self.x.numel() / 64
+
+    def states(self, z: Tensor) -> Tensor:
+        if self.step > 1:
+            return level(z, self.step)
+        return (255 * self.threat.transform.quantize(z)).round().to(torch.uint8)
+
+    def pictures(self, states: Tensor) -> Tensor:
+        return shown(states, self.step).float().div_(self.full)
+
+    def crossings(self, near: tuple[float, float]) -> Crossings:
+        return find_crossings(self.x, self.threat, self.tolerance, self.step, near)
+
+    def changes(self, moved: Tensor) -> Tensor:
+        return moved.diff(dim=0).abs().flatten(1).sum(1) / self.step
+
+
+@final
+class Squares(Sight):
+    """The means of a stem, rounded to levels."""
+
+    def __init__(self, x: Tensor, threat: Threat, tolerance: float, step: int, stem: Stem) -> None:
+        super().__init__(x, threat)
+        self.tolerance, self.front = tolerance, Front(step, stem)
+        self.planes = stem.planes(step, tuple(x.shape))
+        self.rounded = stem.rounds or threat.quantized
+
+    @property
+    def bytes(self) -> float:
+        return (20_000 if self.rounded else 2_000) + self.x.numel() / 512
+
+    def states(self, z: Tensor) -> Tensor:
+        return self.front.levels(self.threat.transform.quantize(z) if self.threat.quantized else z)
+
+    def pictures(self, states: Tensor) -> Tensor:
+        return self.front.picture(states, tuple(self.x.shape))
+
+    def crossings(self, near: tuple[float, float]) -> Crossings:
+        return find_means(self.x, self.threat, self.tolerance, self.front, near)
+
+    def changes(self, moved: Tensor) -> Tensor:
+        jitter = 2.5 if self.rounded else 1.0  # how often a mean of rounded pixels crosses, for once without rounding
+        each = [plane.means(moved).diff(dim=0).abs().flatten(1).sum(1) / plane.step for plane in self.planes]
+        return jitter * torch.stack(each).sum(0)
+
+
+def find_means(
+    x: Tensor, threat: Threat, tolerance: float, front: Front, near: tuple[float, float] | None = None
+) -> Crossings:
+    """All events of the levels that `front` makes of x [C,H,W] for γ ∈ Γ, or in the interval [near].
+
+    Of an 8-bit picture that came as floats, and of who starts from these, the same is true as in `find_crossings`.
+    """
+    if why := refusal(threat, front.step, behind=True):
+        raise ValueError(why)
+    if not 0 <= tolerance < 0.1 / 255:
+        raise ValueError(f"tolerance must lie in [0, {0.1 / 255:.1e}), a tenth of a level; got {tolerance}")
+    assert isinstance(threat.transform, Flow)
+    gamma = near or (threat.box.lower[0], threat.box.upper[0])
+    value, whole = levels(x)
+    if whole and x.dtype != torch.uint8:
+        tolerance += 1.01 * float((x.double() - value / 255).abs().max())
+    found = list[Crossings]()
+    for plane in front.stem.planes(front.step, tuple(x.shape)):
+        means = Means(value, threat.transform, gamma, plane)
+        if front.stem.rounds or threat.quantized:
+            found.append(of_rounded(Moved(value, threat.transform, gamma, 1), means, gamma, tolerance))
+        else:
+            found.append(of_means(means, gamma, tolerance))
+    return joined(found)
+
+
+def sight_of(x: Tensor, threat: Threat, tolerance: float, step: int, stem: Stem | None) -> Sight:
+    return Pixels(x, threat, tolerance, step) if stem is None else Squares(x, threat, tolerance, step, stem)

@@ -1,0 +1,1 @@
+"""Photographs: reading them, and going on from networks that others trained on them."""
