@@ -1,8 +1,9 @@
 """Every field of every kind of kept record, changed: `python -m benchmarks.fields` counts what `check` refuses.
 
-Of each row of results/ the shortest record with a label is taken, and each of its fields is given other values, with a digest
-made anew: once alone, and once with all that follows from it written anew, the fingerprint included. What passes has to
-be on the list of free fields, or, in the second case, of those that only doing it again can tell (`check --against`).
+Of each row of results/ the shortest record with a label is taken, and each of its fields is given other values, with a
+digest made anew: once alone, and once with all that follows from it written anew, the fingerprint included. What passes
+has to be on the list of free fields, or, in the second case, of those that only doing it again can tell (`check
+--against`).
 """
 
 from __future__ import annotations
