@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from certificate_samples import (
     THREAT,
     by_margins,
@@ -26,9 +27,9 @@ from warpcert import certificates
 from warpcert import statistics as stats
 from warpcert.certificates import Certificate, Covered, Enumeration, Individual, Voted, Window, balls
 from warpcert.certificates.columns import columns
-from warpcert.certificates.sealed import parsed, seal
+from warpcert.certificates.sealed import parsed, picture_digest, seal
 from warpcert.numerics import region
-from warpcert.runs.answers import verify_file
+from warpcert.runs.answers import predicted, sealed_answer, verify_file
 from warpcert.runs.store import Store, verify
 from warpcert.statistics import radius
 from warpcert.transforms import Box
@@ -236,3 +237,19 @@ def test_what_the_classes_compute_wrongly_the_verifier_notices(
     assert forged.reach == forged.threat.box and forged.label == 7
     with pytest.raises(ValueError, match=r"certif|vouch"):
         certificates.read(forged.to_dict())
+
+
+def test_an_answer_is_about_one_picture_and_one_classifier(tmp_path: Path) -> None:
+    net, path = wc.load("mnist-rotation-exact"), tmp_path / "answer.json"
+    x, y = torch.zeros(1, 28, 28), torch.ones(1, 28, 28)
+    certificate = replace(EXACT, picture=picture_digest(x))
+    prediction = predicted(net, x)
+
+    def problems(of: torch.Tensor, **told: Any) -> list[str]:
+        path.write_text(json.dumps(sealed_answer(of, **told)))
+        return verify_file(path)
+
+    assert problems(x, certificate=certificate) == problems(x, prediction=prediction) == []
+    assert "another picture" in problems(y, certificate=certificate)[0]
+    assert "another picture" in problems(x, certificate=EXACT)[0], "a certificate that does not say"
+    assert "two classifiers" in problems(x, certificate=certificate, prediction=prediction)[0]

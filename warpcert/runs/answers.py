@@ -87,10 +87,13 @@ def _check_answer(body: Record) -> None:
         raise ValueError("an answer holds picture, prediction and certificate, and nothing else")
     if not (body["prediction"] or body["certificate"]):
         raise ValueError("the answer holds neither a prediction nor a certificate")
-    if body["certificate"] and certificates.read(body["certificate"]).picture not in ("", body["picture"]):
+    certificate = certificates.read(body["certificate"]) if body["certificate"] else None
+    if certificate and certificate.picture != body["picture"]:
         raise ValueError("the certificate and the answer are about different pictures")
     if body["prediction"]:
         _check_prediction(body["prediction"])
+        if certificate and certificate.classifier.fingerprint != body["prediction"]["classifier"]["fingerprint"]:
+            raise ValueError("the prediction and the certificate are of different classifiers")
 
 
 def _check_prediction(p: Record) -> None:
