@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,16 +10,22 @@ import torch
 from torch import Tensor
 
 from warpcert import certificates, methods
-from warpcert.classifier import Smoothed
+from warpcert.classifier import About, Plain, Smoothed
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.storage import load
 from warpcert.errors.float32 import sample_error
 from warpcert.errors.proved import Curve
+from warpcert.learn.data import Dataset
 from warpcert.learn.views import delayed
 from warpcert.networks.config import ModelConfig
 from warpcert.networks.sound import Mfcc, mel_bands
 from warpcert.networks.weights import build, fused
 from warpcert.originals.sound import VolumeInverse, clipped
+from warpcert.paper.desk import Desk
+from warpcert.paper.experiment import run
+from warpcert.paper.experiments.audio import AUDIO
+from warpcert.paper.journal import read_journal
+from warpcert.report.table import Table
 from warpcert.threat import Threat
 
 DEFENCE = Defence.surface("volume", 3, noise=0.006)
@@ -134,6 +141,27 @@ def test_the_error_of_a_quiet_sound_is_rounding_alone() -> None:
     result = Curve(1.2)(x, DEFENCE, threat, beta)
     half = 0.5 * threat.transform.step * 2000**0.5
     assert float(result.lower.max()) <= float(result.values.max()) <= 1.1 * half * float(beta.exp().max())
+
+
+def test_every_shift_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that hears whether the first sample is silent: a click at 150 is known up to shifts by 149."""
+
+    def first(z: Tensor) -> Tensor:
+        loud = z[:, 0, 0].abs()
+        return torch.stack((0.5 - loud, loud), 1)
+
+    clicks = torch.zeros(3, 1, 2000, dtype=torch.int16)
+    clicks[0, 0, 150] = clicks[1, 0, 0] = 30_000
+    known = Dataset("clicks", clicks, torch.zeros(3, dtype=torch.int64), ("silent", "loud"))
+    monkeypatch.setattr(Desk, "dataset", lambda self, name, split="test": known)
+    monkeypatch.setattr(Desk, "classifier", lambda self, *names: Plain(first, about=About("first")))
+    row = next(r for r in AUDIO.rows if r.name == "shifts")
+    list(run(replace(AUDIO, rows=(row,)), Desk(tmp_path, True, torch.device("cpu")), ""))
+    reached = [record["value"] for record in read_journal(tmp_path / "audio" / "shifts")]
+    assert reached == [149, -1, 1600]
+    table = Table.read(tmp_path / "audio")
+    cells = dict(zip(table.columns, table.rows[0], strict=True))
+    assert cells["shifts ±25 ms"] == cells["shifts ±100 ms"] == pytest.approx(1 / 3, abs=1e-3)
 
 
 def _loud(z: Tensor) -> Tensor:

@@ -120,7 +120,7 @@ NOTES = (
 CIFAR_MODELS = ("cifar-rotation", "cifar-rotation-individual")
 CIFAR_QUICK = CIFAR_MODELS[::-1]
 D_FULL = Size(500, n=10_000, estimate=100, test=700, rho=0.01)
-D_QUICK = Size(12, n=6000, estimate=8, test=40, rho=0.1)
+D_QUICK = Size(10, n=6000, estimate=8, test=24, rho=0.1)
 MNIST_D = Dist("mnist-rotation", "MNIST, rotation, Γ = ±30°", "dist-d", "mnist500", "mnist",
                ("mnist-rotation-calibrated", "mnist-rotation"), "rotation", 30, full=D_FULL, quick=D_QUICK)  # fmt: skip
 CIFAR_D = Dist("cifar10-rotation", "CIFAR-10, rotation, Γ = ±30°", "dist-d", "cifar10", "cifar10", CIFAR_MODELS,
@@ -148,7 +148,7 @@ DISTRIBUTION_D = Experiment(
     name="distribution-d",
     title="DistSPT^D: one E for a share q_E of the data",
     what="E is chosen on some images, the share q_E that keeps it is tested on others, and test images are certified.",
-    minutes=2.7,
+    minutes=1.5,
     columns=(*COLUMNS, "seconds per image"),
     rows=(
         MNIST_D,
@@ -171,7 +171,7 @@ DISTRIBUTION_X = Experiment(
     name="distribution-x",
     title="DistSPT^x: E for each image",
     what="The interpolation error of every image is bounded by a proof, and the image certified with its own E.",
-    minutes=3.1,
+    minutes=0.9,
     columns=(*(c for c in COLUMNS if c != "q_E"), "analysis, s", "smoothing, s"),
     rows=(
         Dist("mnist-rotation", "MNIST, rotation, Γ = ±50°", "dist-x", "mnist500", "mnist", ("mnist-rotation",),

@@ -243,7 +243,7 @@ EFFICIENCY = Experiment(
     what="Error bounds of ours against intervals and against sampling, one level of sampling against two, tests that "
     "stop against tests of fixed size, our cover against one that samples between its windows, all levels of a picture "
     "against coarse ones, and cost against image size.",
-    minutes=0.7,
+    minutes=0.5,
     columns=("images", "seconds", "× seconds", "E", "× E", "work", "× work", "bound / largest found", "median r",
              "× median r", "windows", "× windows", "pictures made", "× pictures made", "accepted"),
     rows=(
