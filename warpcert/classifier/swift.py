@@ -47,8 +47,9 @@ def _compiled(network: nn.Module, half: bool) -> Callable[[Tensor], Tensor]:
 
     def logits(pictures: Tensor) -> Tensor:
         if half:
-            pictures = pictures.to(torch.float16, memory_format=torch.channels_last)
-        result: Tensor = run(pictures)
+            result: Tensor = run(pictures.to(torch.float16, memory_format=torch.channels_last))
+        else:
+            result = run(pictures.contiguous())
         return result.float()
 
     return logits

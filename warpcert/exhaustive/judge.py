@@ -77,8 +77,8 @@ class Judge:
         self.evaluated, self.settled, self.smallest, self.reason = 0, 0, math.inf, ""
         self._open: deque[_Asked] = deque()
         self.x = levels(sight.x)[0] / 255
-        own = sight.pictures(sight.states(self.x[None]))
-        self.label = int(classifier(own).argmax()) if label is None else label
+        own = sight.states(self.x[None])
+        self.label = int(self._logits(own).argmax()) if label is None else label
         self.own = torch.tensor(self.label, device=sight.x.device)
 
     def end(self, limit: float, reason: str) -> None:
@@ -86,17 +86,22 @@ class Judge:
         if limit < self.limit:
             self.limit, self.reason = limit, reason
 
-    def _leads(self, states: Tensor) -> Tensor:
-        """By how much label leads, in units of max(1, largest |logit|) of the image, [B]. Logits that are not finite do
-        not lead. A GPU gets full batches, for it prepares anew for every size it meets.
-        """
+    @torch.inference_mode()
+    def _logits(self, states: Tensor) -> Tensor:
+        """A GPU gets full batches, for it prepares anew for every size it meets."""
         count = len(states)
         if self.gpu and count < self.size:
             states = torch.cat((states, states[-1:].expand(self.size - count, *states.shape[1:])))
-        with torch.inference_mode():
-            logits = self.classifier(self.sight.pictures(states))[:count]
-            others = logits.index_fill(1, self.own, -math.inf).amax(1)
-            return (logits[:, self.label] - others) / logits.abs().amax(1).clamp_min(1)
+        return self.classifier(self.sight.pictures(states))[:count]
+
+    @torch.inference_mode()
+    def _leads(self, states: Tensor) -> Tensor:
+        """By how much label leads, in units of max(1, largest |logit|) of the image, [B]. Logits that are not finite do
+        not lead.
+        """
+        logits = self._logits(states)
+        others = logits.index_fill(1, self.own, -math.inf).amax(1)
+        return (logits[:, self.label] - others) / logits.abs().amax(1).clamp_min(1)
 
     def probe(self, count: int) -> Tensor:
         """Looks for the counterexample nearest to 0 on a grid of γ: cheap, and most pictures that have one show it.

@@ -88,7 +88,8 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
     precision = "half" if args.half else facts["precision"]
     slack = {} if args.half and facts["precision"] != "half" else {"slack": facts["slack"]}
     if args.levels is not None and args.levels > 1:
-        return {"kind": "levels", "step": args.levels, "precision": precision, **slack}
+        stem = {"stem": facts["stem"]} if "stem" in facts else {}
+        return {"kind": "levels", "step": args.levels, **stem, "precision": precision, **slack}
     smoothing = [args.noise, args.sigma, args.nested, args.interpolation, args.vignette, args.margin, args.blur]
     if all(v is None for v in smoothing) and args.levels is None:
         return facts | {"precision": precision} | ({} if slack else {"slack": None})
