@@ -17,10 +17,7 @@ from warpcert.threat import Threat
 from warpcert.transforms import Flow, SpatialTransform, grid
 from warpcert.transforms.kernels import Kernel, kernel, sample, taps
 
-__all__ = ["LARGE", "Model", "absolute_norm", "model", "operator_norm"]
-
-
-LARGE = 64 * 64  # pixels: with more, matrices of pixels × pixels are not formed
+__all__ = ["Model", "absolute_norm", "model", "operator_norm"]
 
 
 @dataclass(frozen=True)
@@ -174,7 +171,7 @@ def operator_norm(m: Model) -> Tensor:
     the absolute values |P||T_β| are summed in float64 instead.
     """
     height, width = m.x.shape[1:]
-    if m.pixels > LARGE:
+    if m.pixels > grid.SMALL:
         return absolute_norm(m)
     kind = m.x.dtype if m.x.is_cuda or torch.get_float32_matmul_precision() != "highest" else torch.float32
     keep = torch.zeros(m.pixels, device=m.x.device, dtype=kind)
