@@ -88,12 +88,21 @@ def inference_slack(
     that sum over the kept pixels for the z in question, otherwise the kernel's constant does. P = V B V has
     nonnegative entries with row and column sums ≤ 1, so it does not enlarge errors in ℓ2; it is computed as two
     products with banded matrices whose entries are rounded (u) and whose sums have at most blur_size nonzero terms:
-    2(blur_size + 2)u relative to values of at most 1 + overshoot.
+    2(blur_size + 2)u relative to values of at most 1 + overshoot. A reduction is two products more, of four terms each
+    with exact weights, so 2·4u, and its norm is at most √(1·¼) (rows sum to 1, columns to ¼).
     """
-    k = kernel(defence.interpolation)
-    t, mask = defence.transform, defence.preprocess.mask(height, width)
+    k, p = kernel(defence.interpolation), defence.preprocess
+    t, mask = defence.transform, p.reads(height, width)
     top = t.top(extent) if isinstance(t, PointwiseTransform) else 1 + k.overshoot
-    blur = 2 * (defence.preprocess.blur_size + 2) * UNIT * top
+    blur = 2 * (p.blur_size + 2) * UNIT * top
+    if p.halved:
+        error = _own_value_error(t, k, height, width, extent)[mask].norm() * 0.5
+        if steepness is not None and isinstance(t, SpatialTransform):
+            moved = float(_own_coordinate_error(t, k, height, width, extent)[mask].amax())
+            arithmetic = _own_arithmetic_error(k, height, width) * math.sqrt(int(mask.sum()))
+            error = torch.minimum(error, 0.5 * (error.new_tensor(moved * steepness / math.sqrt(channels)) + arithmetic))
+        own = (blur + 8 * UNIT * top) * math.sqrt(int(p.returns(height, width).sum()))
+        return (float(error) + own) * math.sqrt(channels) * 1.01
     if steepness is None or not isinstance(t, SpatialTransform):
         error = (_own_value_error(t, k, height, width, extent) + blur)[mask]
         return float(error.norm()) * math.sqrt(channels) * 1.01

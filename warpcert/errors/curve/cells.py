@@ -153,8 +153,8 @@ class _State:
         every = torch.arange(m.beta.numel(), device=m.x.device)
         for part in torch.split(every, self.m.room(gamma.numel() * m.channels * m.pixels * 4)):
             seen = m.blur(m.defend(m.beta[part, None] + gamma))
-            pulled = m.pull(part, image.flatten(0, 1)[None], torch.zeros_like(part)).reshape(seen.shape)
-            self.lower[part] = (m.blur(pulled) - seen).flatten(2).norm(dim=-1).amax(1)
+            pulled = m.blur(m.pull(part, image.flatten(0, 1)[None], torch.zeros_like(part))).reshape(seen.shape)
+            self.lower[part] = (pulled - seen).flatten(2).norm(dim=-1).amax(1)
             self.nodes += part.numel() * gamma.numel()
         noise = float(((image - clean) * m.used).flatten(1).norm(dim=-1).max())
         if noise > 0.1 * max(float(self.lower.max()), self.goal.floor, self.goal.target or 0.0):
