@@ -8,13 +8,13 @@ from torch import Tensor
 
 from warpcert.classifier.defence import Defence
 from warpcert.errors.base import interpolation_error
-from warpcert.errors.curve import cells
 from warpcert.errors.curve.bound import Curve
 from warpcert.errors.curve.gram import excess, passed
 from warpcert.errors.curve.model import Model, model
 from warpcert.errors.curve.rounding import handed
+from warpcert.errors.float32 import inference_slack
 from warpcert.threat import Threat
-from warpcert.transforms import Preprocess
+from warpcert.transforms import Preprocess, grid
 
 torch.set_num_threads(1)
 CASES = [
@@ -105,10 +105,25 @@ def test_large_pictures_are_bounded_more_closely(monkeypatch: pytest.MonkeyPatch
     )
     threat = Threat.of("rotation", 0.3, quantized=quantized)
     beta = defence.draw_beta(2, torch.Generator().manual_seed(3))
-    monkeypatch.setattr(cells, "LARGE", 0)
+    monkeypatch.setattr(grid, "SMALL", 0)
     sharp = Curve(1.2)(x, defence, threat, beta)
     assert sharp.converged and sharp.cells < 300
     gamma = threat.box.grid(2001)
     for b in range(2):
         found = interpolation_error(x.expand(2001, -1, -1, -1), defence, threat, beta[b].expand(2001, 1), gamma)
         assert float(found.max()) <= float(sharp.values[b])
+
+
+@pytest.mark.parametrize("name", ["rotation", "scaling", "shear"])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "bicubic-0.5", "mitchell"])
+def test_the_arithmetic_of_large_pictures(name: str, interpolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Source points in float64, values in float32: within the slack, which is far smaller without grid_sample."""
+    defence = Defence.surface(name, 2, noise=0.1, interpolation=interpolation, preprocess=Preprocess("circle", 1, 1.5))
+    x = torch.rand(3, 70, 66, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).round()
+    theta = (torch.rand(60, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(6)) * 2 - 1) * 0.5
+    error = (defence.view(x, theta) - defence.view(x.float(), theta)).flatten(1).norm(dim=1).max()
+    slack = inference_slack(defence, 70, 66, 3, 0.5)
+    assert float(error) <= slack
+    monkeypatch.setattr(grid, "SMALL", 70 * 66)
+    before = inference_slack(defence, 70, 66, 3, 0.5)
+    assert slack < before / (8 if interpolation in ("bicubic-0.5", "mitchell") else 1)

@@ -277,7 +277,7 @@ FORMATS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "classifier": (asdict, lambda d: Subject(**d)),
     "error": (asdict, _error),
     "defence": (Defence.to_dict, Defence.from_dict),
-    "preprocess": (asdict, lambda d: Preprocess(**d)),
+    "preprocess": (Preprocess.to_dict, lambda d: Preprocess(**d)),
     "windows": (columns, rows),
     "centred": (lambda w: columns((w,)), _window),
     "ledger": (list, _ledger),

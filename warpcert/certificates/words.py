@@ -60,7 +60,8 @@ def noise(defence: Defence) -> str:
 
 def preparation(p: Preprocess) -> str:
     """What is done to a picture before the network sees it."""
-    found = [f"vignette: {p.vignette}"] if p.vignette != "none" else []
+    found = ["reduced to half its size"] if p.halved else []
+    found += [f"vignette: {p.vignette}"] if p.vignette != "none" else []
     found += [f"blur σ {p.blur_sigma:g}, {p.blur_size} × {p.blur_size}"] if p.blur_sigma else []
     return ", ".join(found) or "nothing"
 

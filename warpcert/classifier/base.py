@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, final
 
@@ -262,7 +262,7 @@ def _rounded_up(value: float, digits: int = 6) -> float:
 
 def prepared(p: Preprocess) -> dict[str, Any]:
     """P as a fact: 1 and 1.0 are the same margin."""
-    return asdict(p) | {"margin": float(p.margin), "blur_sigma": float(p.blur_sigma)}
+    return p.to_dict() | {"margin": float(p.margin), "blur_sigma": float(p.blur_sigma)}
 
 
 def _halved(network: Logits) -> Logits:

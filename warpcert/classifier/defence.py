@@ -98,10 +98,11 @@ class Defence:
             "the reference of originals": self.known.interpolation,
             "the vignette": f"{p.vignette} with margin {p.margin:g} px",
             "the blur": f"σ {p.blur_sigma:g} px, size {p.blur_size}",
+            **({"the reduction": "to half the size, before vignette and blur"} if p.halved else {}),
         }
 
     def to_dict(self) -> dict[str, Any]:
-        d = asdict(self) | {"transform": self.transform.name}
+        d = asdict(self) | {"transform": self.transform.name, "preprocess": self.preprocess.to_dict()}
         if self.reference is None:
             del d["reference"]
         return d

@@ -81,24 +81,66 @@ def sample_error(transform: Transform, x: Tensor, extent: float) -> Tensor:
 def inference_slack(
     defence: Defence, height: int, width: int, channels: int, extent: float = 8.0, steepness: float | None = None
 ) -> float:
-    """s with ‖(P T_θ z in float32) − (P T_θ z)‖₂ ≤ s for every image z in [0,1]^(C,H,W) and every |θ| ≤ extent.
+    """s with ‖(P T_θ z in float32) − (P T_θ z)‖₂ ≤ s for every image z in [0,1]^(C,H,W) and every |θ| ≤ extent; of
+    pictures that are not `grid.SMALL`, θ in float64.
 
     A misplaced source point costs the coordinate error times |f_y| + |f_x| near it; `steepness` bounds the ℓ2 norm of
     that sum over the kept pixels for the z in question, otherwise the kernel's constant does. P = V B V has
     nonnegative entries with row and column sums ≤ 1, so it does not enlarge errors in ℓ2; it is computed as two
     products with banded matrices whose entries are rounded (u) and whose sums have at most blur_size nonzero terms:
-    2(blur_size + 2)u relative to values of at most 1 + overshoot.
+    2(blur_size + 2)u relative to values of at most 1 + overshoot. A reduction is two products more, of four terms each
+    with exact weights, so 2·4u, and its norm is at most √(1·¼) (rows sum to 1, columns to ¼).
     """
-    k = kernel(defence.interpolation)
-    t, mask = defence.transform, defence.preprocess.mask(height, width)
+    k, p = kernel(defence.interpolation), defence.preprocess
+    t, mask = defence.transform, p.reads(height, width)
     top = t.top(extent) if isinstance(t, PointwiseTransform) else 1 + k.overshoot
-    blur = 2 * (defence.preprocess.blur_size + 2) * UNIT * top
+    blur = 2 * (p.blur_size + 2) * UNIT * top
+    if p.halved:
+        error = _own_value_error(t, k, height, width, extent)[mask].norm() * 0.5
+        if steepness is not None and isinstance(t, SpatialTransform):
+            moved = float(_own_coordinate_error(t, k, height, width, extent)[mask].amax())
+            arithmetic = _own_arithmetic_error(k, height, width) * math.sqrt(int(mask.sum()))
+            error = torch.minimum(error, 0.5 * (error.new_tensor(moved * steepness / math.sqrt(channels)) + arithmetic))
+        own = (blur + 8 * UNIT * top) * math.sqrt(int(p.returns(height, width).sum()))
+        return (float(error) + own) * math.sqrt(channels) * 1.01
     if steepness is None or not isinstance(t, SpatialTransform):
-        error = (value_error(t, k, height, width, extent) + blur)[mask]
+        error = (_own_value_error(t, k, height, width, extent) + blur)[mask]
         return float(error.norm()) * math.sqrt(channels) * 1.01
-    moved = float(coordinate_error(t, height, width, extent)[mask].amax()) if bool(mask.any()) else 0.0
-    each = arithmetic_error(k) + blur
+    moved = float(_own_coordinate_error(t, k, height, width, extent)[mask].amax()) if bool(mask.any()) else 0.0
+    each = _own_arithmetic_error(k, height, width) + blur
     return (moved * steepness + each * math.sqrt(channels * int(mask.sum()))) * 1.01
+
+
+def _own_value_error(transform: Transform, k: Kernel, height: int, width: int, extent: float) -> Tensor:
+    """`value_error` of the package's own arithmetic, whose source points are float64 where pictures are large."""
+    if not isinstance(transform, SpatialTransform) or k.gradient is None or height * width <= grid.SMALL:
+        return value_error(transform, k, height, width, extent)
+    moved = _own_coordinate_error(transform, k, height, width, extent)
+    return 2 * k.gradient * moved + _own_arithmetic_error(k, height, width)
+
+
+def _own_coordinate_error(transform: SpatialTransform, k: Kernel, height: int, width: int, extent: float) -> Tensor:
+    """`coordinate_error` of the package's own arithmetic.
+
+    With source points in float64, `coordinate_error` is 2⁻²⁹ times as large. The trip through grid_sample, for the
+    kernels that it computes, still is float32: g is rounded once (u|s| in pixels), g+1, ·n and −1 once each.
+    """
+    rough = coordinate_error(transform, height, width, extent)
+    if height * width <= grid.SMALL:
+        return rough
+    y, x = grid.axes(height, width, torch.zeros(0, dtype=torch.float64))
+    reach = transform.reach((y.square() + x.square()).sqrt(), extent)
+    trip = (reach + 3 * (reach + max(height, width) / 2 + 0.5)) * UNIT * 1.01
+    return rough * 2.0**-29 + (trip if k.torch_mode else 0.0)
+
+
+def _own_arithmetic_error(k: Kernel, height: int, width: int) -> float:
+    """`arithmetic_error` of the package's own arithmetic: of large pictures weights too are computed in float64 and
+    rounded once, so A ≤ S and 2·A·S·u + 10·S²·u ≤ 24·S²·u. grid_sample computes its weights in float32.
+    """
+    rough = arithmetic_error(k)
+    fine = height * width > grid.SMALL and k.torch_mode is None
+    return min(rough, 24 * UNIT * (1 + 2 * k.overshoot)) if fine else rough
 
 
 def crowding(transform: SpatialTransform, extent: float) -> int:

@@ -73,6 +73,7 @@ class Recipe:
     step: int = 0  # of the levels that it is deployed behind (0: `levels`)
     turned_by: str = "none"  # the kernel that it is deployed with (none: `interpolation`)
     precision: str = "float32"  # or half
+    halved: bool = False  # it transforms pictures of twice the side, and sees them at half of it (see `Preprocess`)
     withstands: tuple[float, ...] = ()  # Γ of its threat (none: `gamma`)
     pixels: str = "none"  # what its attacker hands over: rounded or unrounded (none: as in training)
     method: str = "none"  # its own way to be certified (none: the usual one of its kind)
@@ -213,7 +214,7 @@ class Recipe:
         if step := self.step or self.levels:
             stem = {"stem": asdict(self.stem)} if self.stem else {}
             return {"kind": "levels", "step": step, **stem, **common}
-        common["preprocess"] = asdict(self.defence().preprocess)
+        common["preprocess"] = self.defence().preprocess.to_dict() | ({"halved": True} if self.halved else {})
         if not any(self.sigma) and (not self.noise or self.family == "lipschitz"):
             return {"kind": "plain", "lipschitz": None, **common}
         over = {self.transform: list(self.sigma)} if any(self.sigma) else {}

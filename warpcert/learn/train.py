@@ -280,6 +280,8 @@ def _proxy(recipe: Recipe, deployed: Classifier, held: Dataset, device: torch.de
     """A quick look at the classifier as the recipe means it to be deployed."""
     deployed, threat = deployed.to(device), recipe.threat()
     if deployed.noise:
-        defence = replace(deployed.defence(threat.transform), reference=recipe.defence().reference)
+        meant = recipe.defence()
+        defence = replace(deployed.defence(threat.transform), reference=meant.reference)
+        defence = replace(defence, preprocess=meant.preprocess) if recipe.halved else defence  # of pictures as held
         return proxy(deployed.logits, defence, held, device, 200, centers_of(threat.box))
     return plain_proxy(deployed, threat, held, device)

@@ -76,8 +76,7 @@ class Views:
             x = torch.cat([self.transform(z, b, d.interpolation) for d, z, b in sides if len(z)])
         view = self.preprocess(x)
         if self.front:
-            behind: Tensor = self.front(view)
-            return behind
+            return self.front.picture(self.front.levels(view), tuple(view.shape[1:]))
         return coarsened(view, recipe.levels) if recipe.levels else view
 
     def delta(self, like: Tensor, draw: torch.Generator) -> Tensor:

@@ -143,6 +143,7 @@ def gather(x: Tensor, source_y: Tensor, source_x: Tensor, k: Kernel) -> Tensor:
     """
     (height, width), places = x.shape[-2:], source_y.shape
     (row, weight_y), (column, weight_x) = _axis(source_y, height, k), _axis(source_x, width, k)
+    weight_y, weight_x = weight_y.to(x.dtype), weight_x.to(x.dtype)
     along = [t.movedim(-1, 0).flatten(2) for t in (row * width, weight_y, column, weight_x)]  # [2·reach, B, H'W']
     if x.dim() == 3:  # all points of all parameters as one long row: [C,B·H'W']
         along, flat = [t.flatten(1) for t in along], x.flatten(1)
@@ -172,6 +173,6 @@ def sample(x: Tensor, source_y: Tensor, source_x: Tensor, k: Kernel) -> Tensor:
         return gather(x, source_y, source_x, k)
     height, width = x.shape[-2:]
     # Planes side by side, seen as pairs: writing pairs would cost as much as the interpolation itself.
-    grid = torch.stack((source_x * (2 / width), source_y * (2 / height))).permute(1, 2, 3, 0)
+    grid = torch.stack((source_x * (2 / width), source_y * (2 / height))).permute(1, 2, 3, 0).to(x.dtype)
     batch = x.expand(grid.shape[0], *x.shape) if x.dim() == 3 else x
     return grid_sample(batch, grid, mode=k.torch_mode, padding_mode="zeros", align_corners=False)

@@ -1,18 +1,20 @@
-"""P: vignette, Gaussian blur, vignette. Linear and without parameters; it makes small misplacements small errors."""
+"""P: vignette, Gaussian blur, vignette, perhaps of the picture at half its size. Linear and without parameters; it
+makes small misplacements small errors.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from warpcert.transforms import grid
 
-__all__ = ["Preprocess"]
+__all__ = ["Preprocess", "halving"]
 
 
 @final
@@ -25,6 +27,10 @@ class Preprocess:
     blur         σ in pixels, kept as `blur_sigma`; 0 means no blur
     blur_size    entries exp(−(i²+j²)/(2σ²)) on size × size pixels, sum 1; by default as many as lie within 2σ
 
+    halved       P x = V B V R x, R the reduction to half the size: means with weights (1 3 3 1)/8 along each axis, as
+                 image libraries do it with antialiasing (outside the frame is 0). T then acts on twice as many pixels
+                 along each axis as the network sees, where it does far less harm. `reads` says which pixels count
+
     B is separable, so B x = B_H x B_Wᵀ with two banded matrices: two matrix products for a whole batch. They must
     run in full float32: call it with TF32 matrix products off (torch's default), it refuses otherwise.
     """
@@ -33,6 +39,7 @@ class Preprocess:
     margin: float
     blur_sigma: float
     blur_size: int
+    halved: bool = False
 
     def __init__(
         self,
@@ -42,6 +49,7 @@ class Preprocess:
         blur_size: int | None = None,
         *,
         blur: float | None = None,
+        halved: bool = False,
     ) -> None:
         if vignette not in ("none", "circle", "rectangle"):
             raise ValueError(f"vignette {vignette!r} is not known; choose none, circle or rectangle")
@@ -58,17 +66,39 @@ class Preprocess:
             raise ValueError(f"blur_size must be odd and ≥ 1; got {size}")
         for name, value in (("vignette", vignette), ("margin", margin), ("blur_sigma", sigma), ("blur_size", size)):
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "halved", bool(halved))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `Preprocess(**d)`; `halved` only where it is, as most are not."""
+        d = asdict(self)
+        return d if self.halved else {name: value for name, value in d.items() if name != "halved"}
 
     @property
     def is_identity(self) -> bool:
-        return self.vignette == "none" and not self._blurs
+        return self.vignette == "none" and not self._blurs and not self.halved
 
     @property
     def _blurs(self) -> bool:
         return self.blur_sigma > 0 and self.blur_size > 1
 
     def mask(self, height: int, width: int) -> Tensor:
-        """V as a bool mask [H,W]."""
+        """V as a bool mask [H,W], of the pixels that P reads and returns; a ValueError where these are not the same."""
+        if self.halved:
+            raise ValueError("this analysis does not know pictures that are reduced to half their size (halved)")
+        return self._mask(height, width)
+
+    def reads(self, height: int, width: int) -> Tensor:
+        """The pixels of a picture [H,W] that P reads, a bool mask."""
+        if not self.halved:
+            return self._mask(height, width)
+        rows, columns = halving(height), halving(width)
+        return (rows.T @ self.returns(height, width).double() @ columns) > 0
+
+    def returns(self, height: int, width: int) -> Tensor:
+        """The pixels that P returns of a picture [H,W], a bool mask of P's own size."""
+        return self._mask(*((height // 2, width // 2) if self.halved else (height, width)))
+
+    def _mask(self, height: int, width: int) -> Tensor:
         y, x = grid.axes(height, width, torch.zeros(0, dtype=torch.float64))
         if self.vignette == "circle":
             return y.square() + x.square() <= max(0.0, min(height, width) / 2 - self.margin) ** 2
@@ -86,15 +116,23 @@ class Preprocess:
         return torch.where(offset.abs() <= reach, weight, 0)
 
     def matrix(self, height: int, width: int) -> Tensor:
-        """P as a dense matrix [H·W, H·W], float64."""
-        mask = self.mask(height, width).flatten().double()
+        """P as a dense matrix [·, H·W], float64."""
+        first = torch.kron(halving(height), halving(width)) if self.halved else None
+        height, width = (height // 2, width // 2) if self.halved else (height, width)
+        mask = self._mask(height, width).flatten().double()
         blur = torch.kron(self.band(height), self.band(width)) if self._blurs else torch.eye(height * width).double()
-        return mask[:, None] * blur * mask[None, :]
+        p = mask[:, None] * blur * mask[None, :]
+        return p if first is None else p @ first
 
     def __call__(self, x: Tensor) -> Tensor:
-        """P x for x [..., H, W]."""
+        """P x for x [..., H, W]: of the same size, or half of it."""
         if self.is_identity:
             return x
+        if x.is_cuda and x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32 and self.halved:
+            raise ValueError("P needs full float32 products: set torch.backends.cuda.matmul.allow_tf32 = False")
+        if self.halved:
+            down, across = _halving(*x.shape[-2:], x.dtype, x.device)
+            x = down @ x @ across
         mask, rows, columns = _constants(self, *x.shape[-2:], x.dtype, x.device)
         x = x * mask
         if self._blurs:
@@ -111,5 +149,20 @@ def _constants(
     """Mask and blur matrices on the device, made once: a call must not wait for the device."""
     with torch.inference_mode(False):
         bands = (p.band(height), p.band(width).T) if p._blurs else (torch.eye(height), torch.eye(width))
-        mask, rows, columns = (t.contiguous().to(device, dtype) for t in (p.mask(height, width), *bands))
+        mask, rows, columns = (t.contiguous().to(device, dtype) for t in (p._mask(height, width), *bands))
         return mask, rows, columns
+
+
+def halving(side: int) -> Tensor:
+    """R along one axis [side/2, side], float64: weights (1 3 3 1)/8 of four neighbours, of as many as there are."""
+    if side % 2:
+        raise ValueError(f"pictures that are halved have an even number of rows and columns; got {side}")
+    offset = torch.arange(side)[None, :] - 2 * torch.arange(side // 2)[:, None]
+    weight = torch.tensor([0.125, 0.375, 0.375, 0.125], dtype=torch.float64)
+    return torch.where((offset >= -1) & (offset <= 2), weight[(offset + 1).clamp(0, 3)], 0)
+
+
+@lru_cache(maxsize=32)
+def _halving(height: int, width: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    with torch.inference_mode(False):
+        return halving(height).to(device, dtype), halving(width).T.contiguous().to(device, dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -93,7 +93,7 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
     smoothing = [args.noise, args.sigma, args.nested, args.interpolation, args.vignette, args.margin, args.blur]
     if all(v is None for v in smoothing) and args.levels is None:
         return facts | {"precision": precision} | ({} if slack else {"slack": None})
-    common = {"precision": precision, **slack, "preprocess": asdict(_preprocess(args, facts))}
+    common = {"precision": precision, **slack, "preprocess": _preprocess(args, facts).to_dict()}
     common["lipschitz"] = facts.get("lipschitz")
     noise, over = facts.get("noise", 0.0) if args.noise is None else args.noise, dict(facts.get("over") or {})
     if args.sigma is not None:

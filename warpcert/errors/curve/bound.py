@@ -88,7 +88,7 @@ def _check(x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> None:
         raise ValueError(f"beta must be [B, {t.dim}], finite, with B ≥ 1; got {list(beta.shape)}")
     if x.dim() != t.item_dims or not (bool(x.min() >= t.low) and bool(x.max() <= 1)):
         raise ValueError(f"x must be one image [C,H,W] in [0,1] (or sound [C,L] in [−1,1]); got {list(x.shape)}")
-    if x.dim() == 3 and not bool(defence.preprocess.mask(x.shape[1], x.shape[2]).any()):
+    if x.dim() == 3 and not bool(defence.preprocess.reads(x.shape[1], x.shape[2]).any()):
         raise ValueError(
             f"the vignette hides all of a picture of {x.shape[1]}×{x.shape[2]} pixels; choose a smaller margin"
         )

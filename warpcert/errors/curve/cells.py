@@ -14,8 +14,9 @@ from torch import Tensor
 from warpcert.errors.curve.direction import FINE, Directed, Ends, Seen, directional, norm_bound, refined, towards
 from warpcert.errors.curve.goal import Found, Goal
 from warpcert.errors.curve.gram import excess
-from warpcert.errors.curve.model import LARGE, Model, absolute_norm, operator_norm
+from warpcert.errors.curve.model import Model, absolute_norm, operator_norm
 from warpcert.errors.curve.rounding import Handed, handed
+from warpcert.transforms import grid
 
 __all__ = ["search"]
 
@@ -152,13 +153,13 @@ class _State:
         every = torch.arange(m.beta.numel(), device=m.x.device)
         for part in torch.split(every, self.m.room(gamma.numel() * m.channels * m.pixels * 4)):
             seen = m.blur(m.defend(m.beta[part, None] + gamma))
-            pulled = m.pull(part, image.flatten(0, 1)[None], torch.zeros_like(part)).reshape(seen.shape)
-            self.lower[part] = (m.blur(pulled) - seen).flatten(2).norm(dim=-1).amax(1)
+            pulled = m.blur(m.pull(part, image.flatten(0, 1)[None], torch.zeros_like(part))).reshape(seen.shape)
+            self.lower[part] = (pulled - seen).flatten(2).norm(dim=-1).amax(1)
             self.nodes += part.numel() * gamma.numel()
         noise = float(((image - clean) * m.used).flatten(1).norm(dim=-1).max())
         if noise > 0.1 * max(float(self.lower.max()), self.goal.floor, self.goal.target or 0.0):
             self.norm = torch.minimum(self.norm, operator_norm(m))
-            self.over = excess(m) if m.pixels > LARGE else None
+            self.over = excess(m) if m.pixels > grid.SMALL else None
 
     def prepare(self, width: float, cells: int) -> None:
         """The table of P T_θ x for cells of this width, if it is shorter than the nodes that it replaces."""

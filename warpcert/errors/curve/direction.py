@@ -120,12 +120,12 @@ class Directed:
 
 
 def towards(m: Model, which: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """û, Pû and T_βᵀPû for the cells between the nodes u [t, k+1, C, v]: û [t, k, C, v] is a unit vector along the
+    """û, Pᵀû and T_βᵀPᵀû for the cells between the nodes u [t, k+1, C, v]: û [t, k, C, v] is a unit vector along the
     mean of a cell's ends, 0 where that vanishes (the bounds hold for û = 0 as well).
     """
     mean = u[:, :-1] + u[:, 1:]
     unit = mean / mean.flatten(2).norm(dim=-1).clamp_min(1e-30)[..., None, None]
-    p = m.blur(unit)
+    p = m.adjoint(unit)
     return unit, p, m.push(which, p.flatten(1, 2)).reshape(*unit.shape[:3], m.pixels)
 
 
@@ -146,8 +146,8 @@ def _products(g: Tensor, cell: Tensor, table: Tensor) -> Tensor:
 def directional(m: Model, ends: Ends, table: Handed, norm: Tensor) -> tuple[Tensor, Directed]:
     """sup‖W‖ over each cell [t], by the direction of the mean error: ‖W‖² = ⟨û,W⟩² + ‖W − û⟨û,W⟩‖² for a unit vector û.
 
-    Along û: ⟨û, W⟩ = ⟨g, Q⟩ − ⟨û, P d⟩ with g = T_βᵀ P û (P is symmetric) is linear: on a sub-cell Q ∈ chord ± radius
-    and d ∈ chord ± rest, so its ends decide, up to ⟨|g|, radius⟩ + ⟨P|û|…⟩: |⟨û, P r⟩| = |⟨Pû, r⟩| ≤ ⟨|Pû|, rest⟩.
+    Along û: ⟨û, W⟩ = ⟨g, Q⟩ − ⟨û, P d⟩ with g = T_βᵀ Pᵀ û is linear: on a sub-cell Q ∈ chord ± radius
+    and d ∈ chord ± rest, so its ends decide, up to ⟨|g|, radius⟩ and |⟨û, P r⟩| = |⟨Pᵀû, r⟩| ≤ ⟨|Pᵀû|, rest⟩.
     Across: with û along (u_0+u_1)/2 the part of (*) across û is at most |t−½|·‖(u_1−u_0)_⊥‖ + ‖K(Q − chord a)‖ +
     ‖P rest‖.
     """

@@ -1,12 +1,12 @@
 """How much of a known picture's high frequencies P T_β lets through, for every β of a batch at once.
 
 Rounding leaves r = q(T_γ x) − T_γ x, about ½/255·√n/√3 long. ‖P T_β‖₂ is about 1, but of noise like r the blur keeps
-little, and that little hardly depends on β. Write K = P T_β and M = KᵀK − P². M is symmetric, so M ⪯ diag(D) with
+little, and that little hardly depends on β. Write K = P T_β and M = KᵀK − PᵀP. M is symmetric, so M ⪯ diag(D) with
 D_i = Σ_j |M_ij| (Gershgorin: diag(D) − M is diagonally dominant), and for every vector r
 
-    ‖K r‖² = rᵀP²r + rᵀM r ≤ ‖P r‖² + Σ_i D_i r_i² .                                                       (*)
+    ‖K r‖² = rᵀPᵀP r + rᵀM r ≤ ‖P r‖² + Σ_i D_i r_i² .                                                       (*)
 
-If only |r| ≤ ρ is known: rᵀKᵀK r ≤ ρᵀ|KᵀK|ρ ≤ ρᵀP²ρ + ρᵀ|M|ρ, as P² has no negative entry, and |M| ⪯ diag(D) too: the
+If only |r| ≤ ρ is known: rᵀKᵀK r ≤ ρᵀ|KᵀK|ρ ≤ ρᵀPᵀPρ + ρᵀ|M|ρ, as P has no negative entry, and |M| ⪯ diag(D) too: the
 right-hand side of (*) with ρ in place of r. Where β = 0, D = 0; a wide blur makes all β nearly alike, so D is small.
 """
 
@@ -35,13 +35,15 @@ def excess(m: Model) -> Tensor:
     """D [B, n].
 
     Columns of M are found by probing with several unit vectors at once, so far apart that no two of their columns
-    overlap: (KᵀK)_ij ≠ 0 needs p, p' with i and j among the taps of s(p) and s(p') and |p − p'|_∞ ≤ size − 1, the
-    blur's. Then |i − j|_∞ ≤ half = 2·reach + stretch·√2·(size − 1), and in P² it is at most size − 1.
+    overlap: (KᵀK)_ij ≠ 0 needs p, p' that one row of P reads, with i and j among the taps of s(p) and s(p'). A row
+    reads `extent` + 1 pixels along each axis: as many as the blur's, or with a reduction twice as many and two more.
+    Then |i − j|_∞ ≤ half = 2·reach + stretch·√2·extent, and in PᵀP it is at most the extent.
     """
     height, width = m.size
     grown = m.flow.stretch(float(m.beta.min()), float(m.beta.max()))
-    size = m.defence.preprocess.blur_size if m.band_y is not None else 1
-    half = math.ceil(2 * m.defender.reach + max(1.0, grown) * math.sqrt(2) * (size - 1))
+    extent = m.defence.preprocess.blur_size - 1 if m.band_y is not None else 0
+    extent = 2 * extent + 3 if m.half_y is not None else extent
+    half = math.ceil(2 * m.defender.reach + max(1.0, grown) * math.sqrt(2) * extent)
     apart = 2 * half + 1
     y, x = (torch.arange(side, device=m.x.device) for side in (height, width))
     down, across = height // apart + 3, width // apart + 3
@@ -56,9 +58,9 @@ def excess(m: Model) -> Tensor:
         square = (square + (columns.div(apart, rounding_mode="floor") + 1)[:, None, :]).flatten(1)
         units = unit.flatten(1).to(m.x)  # [F, n]
         still = torch.zeros_like(units)
-        still[:, m.kept] = m.blur(m.blur(units[:, m.kept]))
+        still[:, m.kept] = m.adjoint(m.blur(units[:, m.kept]))
         for which in torch.split(every, max(1, room // some.shape[0])):
-            p = m.blur(m.blur(m.pull(which, units[None], torch.zeros_like(which))))
+            p = m.adjoint(m.blur(m.pull(which, units[None], torch.zeros_like(which))))
             column = (m.push(which, p) - still).abs_()
             sums = column.new_zeros(*column.shape[:2], down * across)
             sums.scatter_add_(2, square.expand_as(column), column)

@@ -16,18 +16,17 @@ from warpcert.errors.curve.path import Tables, tables
 from warpcert.threat import Threat
 from warpcert.transforms import Flow, SpatialTransform, grid
 from warpcert.transforms.kernels import Kernel, kernel, sample, taps
+from warpcert.transforms.preprocess import halving
 
-__all__ = ["LARGE", "Model", "absolute_norm", "model", "operator_norm"]
-
-
-LARGE = 64 * 64  # pixels: with more, matrices of pixels × pixels are not formed
+__all__ = ["Model", "absolute_norm", "model", "operator_norm"]
 
 
 @dataclass(frozen=True)
 class Model:
     """One image x [C,H,W] and B defender's parameters, float64 on one device.
 
-    n = H·W pixels; v = the pixels that the vignette keeps: P sees and returns nothing else. u(γ) = P(T_β T_γ x −
+    n = H·W pixels; v = the pixels that P reads, w = those that it returns: without a reduction the same, which the
+    vignette keeps. u(γ) = P(T_β T_γ x −
     T_{β+γ} x) is the error without rounding, T_{β+γ} by the reference's kernel.
     """
 
@@ -36,7 +35,8 @@ class Model:
     threat: Threat
     transform: SpatialTransform
     beta: Tensor  # [B], the first component
-    kept: Tensor  # [v] flat indices of the vignette's pixels
+    kept: Tensor  # [v] flat indices of the pixels that P reads
+    returned: Tensor  # [w] flat indices of those that it returns, of its own size
     y: Tensor  # [n] centred pixel coordinates
     x_: Tensor
     index: Tensor  # [B, v, K] taps of T_β at the kept pixels
@@ -46,6 +46,8 @@ class Model:
     offset: Tensor  # [B, n] and where the taps of each pixel begin
     band_y: Tensor | None  # the blur along each axis; None: no blur
     band_x: Tensor | None
+    half_y: Tensor | None  # the reduction along each axis; None: no reduction
+    half_x: Tensor | None
     defender: Kernel
     attacker: Kernel
     reference: Kernel
@@ -128,13 +130,35 @@ class Model:
         return out.reshape(tasks, self.pixels, count).transpose(1, 2)
 
     def blur(self, v: Tensor) -> Tensor:
-        """P on values at the kept pixels: [..., v] → [..., v]. P is symmetric with nonnegative entries."""
+        """P on values at the pixels that it reads: [..., v] → [..., w]. Its entries are nonnegative."""
+        if self.half_y is not None and self.half_x is not None:
+            full = v.new_zeros(v.numel() // v.shape[-1], self.pixels)
+            full.index_copy_(1, self.kept, v.reshape(full.shape[0], -1))
+            small = self.half_y @ full.reshape(-1, *self.x.shape[1:]) @ self.half_x.T
+            v = small.flatten(1).index_select(1, self.returned).reshape(*v.shape[:-1], -1)
+        return self._within(v)
+
+    def adjoint(self, w: Tensor) -> Tensor:
+        """Pᵀ: [..., w] → [..., v]. Without a reduction P is symmetric."""
+        w = self._within(w)
+        if self.half_y is None or self.half_x is None:
+            return w
+        full = self._spread(w)
+        large = self.half_y.T @ full @ self.half_x
+        return large.flatten(1).index_select(1, self.kept).reshape(*w.shape[:-1], -1)
+
+    def _within(self, w: Tensor) -> Tensor:
+        """V B V at the pixels that P returns: symmetric."""
         if self.band_y is None or self.band_x is None:
-            return v
-        full = v.new_zeros(v.numel() // v.shape[-1], self.pixels)
-        full.index_copy_(1, self.kept, v.reshape(full.shape[0], -1))
-        seen = self.band_y @ full.reshape(-1, *self.x.shape[1:]) @ self.band_x
-        return seen.flatten(1).index_select(1, self.kept).reshape(v.shape)
+            return w
+        seen = self.band_y @ self._spread(w) @ self.band_x
+        return seen.flatten(1).index_select(1, self.returned).reshape(w.shape)
+
+    def _spread(self, w: Tensor) -> Tensor:
+        """[..., w] → pictures [·, H', W'] of the size that P returns, 0 elsewhere."""
+        height, width = (side // 2 for side in self.size) if self.half_y is not None else self.size
+        full = w.new_zeros(w.numel() // w.shape[-1], height * width)
+        return full.index_copy_(1, self.returned, w.reshape(full.shape[0], -1)).reshape(-1, height, width)
 
     def quantize(self, z: Tensor) -> Tensor:
         return self.transform.quantize(z) if self.threat.quantized else z
@@ -145,7 +169,9 @@ def model(x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Model:
     transform = threat.transform
     assert isinstance(transform, SpatialTransform)
     height, width = x.shape[-2:]
-    kept = defence.preprocess.mask(height, width).flatten().nonzero()[:, 0].to(x.device)
+    p = defence.preprocess
+    masks = p.reads(height, width), p.returns(height, width)
+    kept, returned = (mask.flatten().nonzero()[:, 0].to(x.device) for mask in masks)
     y, x_ = grid.points(height, width, x)
     defender, attacker = kernel(defence.interpolation), kernel(threat.interpolation)
     reference = kernel(defence.known.interpolation)
@@ -156,12 +182,13 @@ def model(x: Tensor, defence: Defence, threat: Threat, beta: Tensor) -> Model:
     order = torch.argsort(index.flatten(1), stable=True)
     sorted_index = index.flatten(1).gather(1, order)
     every = torch.arange(height * width, device=x.device).expand(beta.shape[0], -1).contiguous()
-    blurs = defence.preprocess.blur_sigma > 0 and defence.preprocess.blur_size > 1
-    band_y, band_x = (defence.preprocess.band(side).to(x) if blurs else None for side in (height, width))
+    blurs, least = p.blur_sigma > 0 and p.blur_size > 1, 2 if p.halved else 1
+    band_y, band_x = (p.band(side // least).to(x) if blurs else None for side in (height, width))
+    half_y, half_x = (halving(side).to(x) if p.halved else None for side in (height, width))
     return Model(
-        x, defence, threat, transform, beta[:, 0], kept, y, x_, index, weight,
+        x, defence, threat, transform, beta[:, 0], kept, returned, y, x_, index, weight,
         order // index.shape[-1], weight.flatten(1).gather(1, order), torch.searchsorted(sorted_index, every),
-        band_y, band_x, defender, attacker, reference, tables(x, attacker), tables(x, reference), used,
+        band_y, band_x, half_y, half_x, defender, attacker, reference, tables(x, attacker), tables(x, reference), used,
     )  # fmt: skip
 
 
@@ -174,7 +201,7 @@ def operator_norm(m: Model) -> Tensor:
     the absolute values |P||T_β| are summed in float64 instead.
     """
     height, width = m.x.shape[1:]
-    if m.pixels > LARGE:
+    if m.pixels > grid.SMALL or m.half_y is not None:
         return absolute_norm(m)
     kind = m.x.dtype if m.x.is_cuda or torch.get_float32_matmul_precision() != "highest" else torch.float32
     keep = torch.zeros(m.pixels, device=m.x.device, dtype=kind)
@@ -196,7 +223,7 @@ def operator_norm(m: Model) -> Tensor:
 def absolute_norm(m: Model) -> Tensor:
     absolute = m.weight.abs()
     rows = m.blur(absolute.sum(-1)).amax(-1)
-    ones = m.blur(torch.ones(m.kept.numel(), dtype=m.x.dtype, device=m.x.device))
+    ones = m.adjoint(torch.ones(m.returned.numel(), dtype=m.x.dtype, device=m.x.device))
     share = (absolute * ones[:, None]).flatten(1)
     columns = share.new_zeros(share.shape[0], m.pixels).scatter_add_(1, m.index.flatten(1), share).amax(-1)
     return (rows * columns).sqrt()

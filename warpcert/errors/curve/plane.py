@@ -124,7 +124,7 @@ def _longest(m: Model, b: int, vectors: Tensor, box: Tensor, rounding: Tensor) -
     for at in torch.split(order, 128):
         if bool(size[at[0]] + rounding <= best) or not bool((box != 0).any()):
             break
-        p = m.blur(vectors[at].reshape(1, at.numel() * m.channels, -1))
+        p = m.adjoint(vectors[at].reshape(1, at.numel() * m.channels, -1))
         g = m.push(torch.tensor([b], device=p.device), p).reshape(at.numel(), m.channels, -1)
         cross = (g.abs() * box).flatten(1).sum(-1)
         best = torch.maximum(best, (size[at].square() + 2 * cross + rounding.square()).sqrt().max())

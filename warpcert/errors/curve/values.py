@@ -47,6 +47,8 @@ def value_search(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, goal
     """
     t = threat.transform
     assert isinstance(t, Tone)
+    if defence.preprocess.halved:
+        raise ValueError("changes of values need no picture of twice the size: use a preprocess that is not halved")
     if x.dim() == 2 and not defence.preprocess.is_identity:
         raise ValueError("sound has no vignette and no blur; use a preprocess that does nothing")
     if x.dim() == 2:

@@ -175,7 +175,7 @@ class SpatialTransform(Transform):
     @final
     def __call__(self, x: Tensor, gamma: Tensor, interpolation: str = "bilinear") -> Tensor:
         self._check(x, gamma)
-        source_y, source_x = self.coordinates(gamma.to(x), *x.shape[-2:])
+        source_y, source_x = self.coordinates(gamma.to(grid.precision(x)), *x.shape[-2:])
         return kernels.sample(x, source_y, source_x, kernels.kernel(interpolation))
 
     @final
