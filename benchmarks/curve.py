@@ -66,9 +66,8 @@ def main() -> None:
     else:
         images = data.load(options.data).images[: options.images]
     images = images.to(device, torch.float64) / 255
-    Curve(time_limit=options.time_limit)(
-        images[0], defence, threat, defence.draw_beta(4, torch.Generator().manual_seed(0))
-    )
+    first = defence.draw_beta(4, torch.Generator().manual_seed(0))
+    Curve(time_limit=options.time_limit)(images[0], defence, threat, first)
     print(f"{options.data} ±{options.gamma:g}°, defender {options.interpolation}, {device}")
     for betas in options.betas:
         for number, x in enumerate(images):
