@@ -26,8 +26,6 @@ docs: $(READY)
 
 soundness: $(READY)
 	$(BIN)/python -m benchmarks.soundness
-	$(BIN)/python -m benchmarks.soundness_exact
-	$(BIN)/python -m benchmarks.soundness_inverse
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.foundation
@@ -43,4 +41,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs dist site
+	rm -rf $(VENV) runs dist build

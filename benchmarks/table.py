@@ -22,6 +22,7 @@ from typing import Any, final
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from benchmarks import deviation
 from warpcert.classifier import storage
 from warpcert.learn.zoo import MANIFEST, listing_of
 from warpcert.runs import summary as report
@@ -217,7 +218,8 @@ def write_manifest(root: Path) -> None:
         _, _, about = storage.read(path)
         data, threat = str(about.notes["dataset"]).removesuffix(".npz"), about.threat
         task = f"{threat.transform.noun} within {threat.transform.span(threat.box)}" if threat else "plain"
-        listings.append(listing_of(path, name, f"{data}, {task}", LICENCE, figures.get(name, {})))
+        line = listing_of(path, name, f"{data}, {task}", LICENCE, figures.get(name, {}))
+        listings.append(line | deviation.listed(root / "recipes" / name))
     (assets / MANIFEST).write_text(json.dumps(listings, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

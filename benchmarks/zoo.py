@@ -14,11 +14,13 @@ EMBEDDED = Path(__file__).parents[1] / "warpcert" / "assets"
 
 def table() -> str:
     """The models with their tasks and figures."""
-    lines = ["| name | task | certified accuracy | size | in the package |", "| --- | --- | --- | --- | --- |"]
+    head = "name | task | certified accuracy | slack | logits differ by | size | in the package"
+    lines = [f"| {head} |", "| --- " * (1 + head.count("|")) + "|"]
     for row in manifest().values():
         figures = "; ".join(f"{share} ({what})" for what, share in row.figures.items()) or "–"
         inside = "yes" if (EMBEDDED / f"{row.name}.safetensors").is_file() else ""
-        lines.append(f"| `{row.name}` | {row.task} | {figures} | {row.bytes / 1e6:.1f} MB | {inside} |")
+        slack = f"{row.deviation['slack']:g} | {row.deviation['largest']:.1e}" if row.deviation else "– | –"
+        lines.append(f"| `{row.name}` | {row.task} | {figures} | {slack} | {row.bytes / 1e6:.1f} MB | {inside} |")
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ ROOMS = [  # each imports only from those before it
     "version", "numerics", "statistics", "transforms", "threat", "networks", "classifier", "certificates", "errors",
     "windows", "exhaustive", "originals", "methods", "attacks", "learn", "runs", "report", "paper", "app",
 ]  # fmt: skip
-SUBROOMS = {"app": ["pictures", "art", "serve", "cli"]}  # and inside a room, where it has an order
+SUBROOMS = {"app": ["art", "serve", "cli"]}  # and inside a room, where it has an order
 BOUND_UPWARDS = {  # one call each, inside a function: the object that people hold calls what is built on it
     ("classifier", "base"): "methods",
     ("runs", "run"): "report",
@@ -53,6 +54,18 @@ def test_imports_point_down(path: Path) -> None:
         order = SUBROOMS.get(own[0])
         if order and other[0] == own[0] and len(other) > 1:
             assert order.index(other[1]) <= order.index(own[1]), f"{'.'.join(own)} must not import {'.'.join(other)}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_only_the_app_names_flags_and_no_function_is_wide(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+            assert path.relative_to(PACKAGE).parts[0] == "app" or not re.search(r"(^|[\s`])--([a-z]|$)", node.value)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            assert len(names) - (names[:1] in (["self"], ["cls"])) <= 6, f"{node.name} takes {names}"
 
 
 def test_public_names_exist() -> None:

@@ -1,4 +1,4 @@
-"""What the attacker may do, and what his arithmetic is."""
+"""What the attacker may do, and what their arithmetic is."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Range = float | tuple[float, ...]  # ±r, or (from, to) of one parameter, or one
 class Threat:
     """The attacker picks γ ∈ Γ = `box` and hands over x' = q(T_γ x), or T_γ x itself when `quantized` is off.
 
-    tolerance   how far each pixel that he hands over, before rounding, may be from the exact T_γ x. None: 10⁻¹² if he
-                rounds, 10⁻⁷ if not, which is T in float64, handed over in float32. Only `exact` needs to be told:
+    tolerance   how far each pixel handed over may be, before rounding, from the exact T_γ x. None: 10⁻¹² for attackers
+                who round; 10⁻⁷ for others: T in float64, handed over in float32. Only `exact` needs to be told, since
                 the other methods bound float32 arithmetic themselves
     """
 
@@ -42,6 +42,13 @@ class Threat:
             raise ValueError(f"the range must contain 0 (the picture as it is); got {self.transform.place(self.box)}")
         if self.tolerance is not None and not (math.isfinite(self.tolerance) and self.tolerance >= 0):
             raise ValueError(f"a tolerance must be finite and ≥ 0; got {self.tolerance}")
+
+    def __repr__(self) -> str:
+        t = self.transform
+        words = [self.interpolation] if t.interpolates else []
+        words += ["rounded" if self.quantized else "not rounded"]
+        words += [] if self.tolerance is None else [f"tolerance {self.tolerance:g}"]
+        return f"Threat({t.noun} within {t.span(self.box)}, {', '.join(words)})"
 
     @classmethod
     def of(cls, transform: str, *gamma: float, **arithmetic: Any) -> Threat:

@@ -86,6 +86,16 @@ def test_with_pixel_noise_alone_it_predicts_as_art_does() -> None:
     assert clear.any() and (a[clear] == b[clear]).all()
 
 
+def test_pictures_that_float32_would_change_are_refused() -> None:
+    """ART computes in float32. 8-bit pictures may come as k/255 in float64."""
+    smoothed, eight_bit = ours(sample_size=20), np.round(X[:1].astype(np.float64) * 255) / 255
+    for ask in (lambda x: smoothed.certify(x, n=300), smoothed.predict):
+        with pytest.raises(ValueError, match="float32 cannot represent"):
+            ask(eight_bit * (1 - 1e-12))
+        ask(eight_bit)
+    assert smoothed.certificates(eight_bit, n=300)[0].picture == smoothed.certificates(X[:1], n=300)[0].picture
+
+
 def test_normalisation_by_art_is_part_of_the_classifier() -> None:
     plain = ours()._prediction_counts(X[0], n=300, batch_size=300)
     shifted = ours(model=Shift(SMOOTH.network), preprocessing=(0.5, 1.0))._prediction_counts(X[0], 300, 300)

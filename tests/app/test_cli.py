@@ -24,6 +24,7 @@ from warpcert.errors import proved
 from warpcert.learn import data, zoo
 from warpcert.originals.named import INVERSES
 from warpcert.paper import desk
+from warpcert.paper.experiments import EXPERIMENTS
 from warpcert.runs.store import read_config, read_records
 
 MODEL = ["--model", "mnist-rotation"]  # smoothed over rotations and noise
@@ -38,12 +39,18 @@ def test_the_words_are_those_of_the_registries() -> None:
     assert set(options.ATTACKS) == set(attacks.ATTACKS) and set(options.INVERSES) == set(INVERSES)
     assert options.BOUNDS == proved.BOUNDS and options.DATASETS == data.NAMES
     assert (options.EMBEDDED, options.DATA_VARIABLE) == (zoo.EMBEDDED, data.ROOT_VARIABLE)
-    assert set(FILES) == set(desk.FILES)
+    assert set(FILES) == set(desk.FILES) and tuple(EXPERIMENTS) == options.EXPERIMENTS
     known = {name for kind in methods.METHODS.values() for name in kind.settings()}
     assert set(options.SETTINGS) == known - {"seed"}, "every setting of a method is a flag; a run has its own seed"
 
 
-@pytest.mark.parametrize("words", [["--version"], ["certfy"], ["certify", "--metod", "exact"], ["--help"]])
+TYPOS = [
+    *(["--version"], ["--help"], ["certfy"], ["certify", "--metod", "exact"], ["certify", "--model", "mnist-rotatoin"]),
+    *(["certify", "--data", "minst"], ["check", "no/run"], ["predict", "no.png"], ["paper", "abblation"]),
+]
+
+
+@pytest.mark.parametrize("words", TYPOS)
 def test_it_answers_without_loading_torch(words: list[str]) -> None:
     code = (
         "import sys; from warpcert.app.cli import main\n"
@@ -51,6 +58,12 @@ def test_it_answers_without_loading_torch(words: list[str]) -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_a_mistyped_option_is_told_what_it_may_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["certify", "--gama", "5"])
+    assert "certify has no option --gama: did you mean --gamma?" in capsys.readouterr().err
 
 
 def certify(folder: Path, *more: str) -> int:
@@ -157,6 +170,8 @@ def test_what_a_run_certified_is_what_predict_deploys(tmp_path: Path, capsys: py
     capsys.readouterr()
     assert main(["predict", "--from", str(tmp_path), "--count", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["label"] == record["certificate"]["label"]
+    assert main(["predict", "--from", str(tmp_path), "--noise", "0.2", "--half"]) == 2
+    assert "leave out --noise, --half" in capsys.readouterr().err
     config = read_config(tmp_path)
     config["classifier"]["facts"]["step"] = 32
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -102,6 +102,16 @@ def test_numbers_are_the_floats_that_a_file_gives() -> None:
     assert torch.equal(asked.from_pixels(values, (1, 1, 256)), torch.arange(256).reshape(1, 1, 256).float() / 255)
 
 
+def test_numbers_that_float32_would_change_are_refused() -> None:
+    """What is certified is the picture that was sent: 64.4999… levels, one step of float64 beside 64.5, is another."""
+    held = [0.1, 0.3, 1e-7, 0.5019608, 0.50196078431372548, float(torch.tensor(0.7)), 2**-149, 1 / 255, 254 / 255, 0, 1]
+    kept = asked.from_pixels([[held]], (1, 1, len(held)))
+    assert torch.equal(kept.flatten(), torch.tensor(held, dtype=torch.float64).float())
+    for value in (64.49999999974 / 255, 0.123456789, 0.1 + 1e-12, 1 / 255 + 1e-12, 1 - 1e-9):
+        with pytest.raises(ValueError, match="float32 holds"):
+            asked.from_pixels([[[0.5, value]]], (1, 1, 2))
+
+
 @pytest.mark.parametrize("early", [False, True])
 def test_predict(client: httpx.Client, served: Served, tmp_path: Path, early: bool) -> None:
     reply = client.post("/v1/predict", json={"pixels": PIXELS, "n": 200, "early": early})
@@ -309,6 +319,7 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     (P, {"json": {"pixels": [[[0.5]] * 12] * 12}}, 422, "got [12, 12, 1]; these are rows, columns, channels"),
     (P, {"json": {"pixels": PIXELS * 3}}, 422, "must have the shape [1, 12, 12]"),
     (P, {"json": {"pixels": [[[1.5] * 12] * 12]}}, 422, "in [0, 1]"),
+    (C, {"json": {"pixels": [[[64.49999999974 / 255] * 12] * 12]}}, 422, "another picture"),
     (P, {"content": NAN, "headers": {"Content-Type": "application/json"}}, 422, "finite"),
     (P, {"content": "{", "headers": {"Content-Type": "application/json"}}, 400, "not JSON"),
     (P, {"content": "x", "headers": {"Content-Type": "text/plain"}}, 415, "got text/plain"),
@@ -389,10 +400,10 @@ def test_what_is_served_can_be_said(tmp_path: Path) -> None:
     assert "dist-d" not in open_served(bare, gamma=[2], calibration=tmp_path / "calibration.json").methods
     moved = open_served(write_file(tmp_path, levels()), transform="scaling", gamma=[5])
     assert moved.threat == wc.Threat.scaling(5) and moved.methods == ["exact"]
-    with pytest.raises(ValueError, match="within which range"):
+    with pytest.raises(ValueError, match="give the range for which"):
         open_served(bare, transform="scaling")
     nothing = Plain(network())
-    with pytest.raises(ValueError, match="does not say what it stands against"):
+    with pytest.raises(ValueError, match="no threat of its own"):
         open_served(write_file(tmp_path, nothing))
     assert open_served(write_file(tmp_path, nothing), transform="scaling", gamma=[5]).classes == ("0", "1", "2")
 
@@ -417,8 +428,6 @@ def test_the_classifier_of_a_run_is_served(tmp_path: Path) -> None:
     config = open_served(weights)
     images = torch.zeros(1, 1, 12, 12, dtype=torch.uint8)
     wc.certify_all(wc.load(weights), [(images[0].float(), 1)], out=tmp_path / "run", threat=wc.Threat.rotation(1))
-    told = json.loads((tmp_path / "run" / "config.json").read_text())
-    (tmp_path / "run" / "config.json").write_text(json.dumps(told | {"model": weights, "shape": [1, 12, 12]}))
     served = open_served(str(tmp_path / "run"))
     assert served.classifier.fingerprint == config.classifier.fingerprint
     assert served.threat == wc.Threat.rotation(1) and served.classifier.method == "exact"
@@ -447,7 +456,7 @@ def test_serve_says_what_is_wrong(
 ) -> None:
     assert main(["serve", "no-such-model"]) == 2 and "no-such-model" in capsys.readouterr().err
     monkeypatch.setenv("WARPCERT_TOKEN", "short")
-    assert main(["serve", "no-such-model"]) == 2 and "at least 16 characters" in capsys.readouterr().err
+    assert main(["serve"]) == 2 and "at least 16 characters" in capsys.readouterr().err
     monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
     assert main(["serve"]) == 2 and "pip install 'warpcert[serve]'" in capsys.readouterr().err
     with pytest.raises(ValueError, match="n must be positive"):

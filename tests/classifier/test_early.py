@@ -54,7 +54,7 @@ def test_it_abstains_within_n() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(ValueError, match="24 samples of n = 16"):
+    with pytest.raises(ValueError, match="n = 16 is less than the 24 samples"):
         ask(0.9, 0, n=16)
     with pytest.raises(ValueError, match="alpha"):
         ask(0.9, 0, alpha=0.0)

@@ -14,7 +14,7 @@ import warpcert as wc
 from warpcert import transforms
 from warpcert.classifier.defence import Defence
 from warpcert.errors.base import interpolation_error
-from warpcert.errors.curve import path
+from warpcert.errors.curve import bound, path
 from warpcert.errors.curve.bound import Curve, inference_slack
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Flow, Preprocess, Shear
@@ -188,3 +188,15 @@ def test_a_path_of_ones_own_is_refused() -> None:
     with pytest.raises(ValueError, match="declare it as a Flow"):
         cover_windows(x.float(), threat, BLUR, target=0.3)
     assert not isinstance(Wave(), Flow)
+
+
+def test_what_float32_adds_is_in_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for the picture as it is known, and once for what was handed over."""
+    x, threat = torch.rand(1, 9, 9, generator=torch.Generator().manual_seed(1)), Threat.rotation(2)
+    defence = Defence.surface("rotation", 10, noise=0.2)
+    beta = defence.draw_beta(3, torch.Generator().manual_seed(2))
+    found = []
+    for each in (0.0, 1.0):
+        monkeypatch.setattr(bound, "inference_slack", lambda *_, each=each: each)
+        found.append(Curve(1.5)(x, defence, threat, beta).values)
+    assert bool((found[1] > found[0] + 1.9).all())

@@ -139,7 +139,7 @@ def test_what_cannot_be_certified_is_said(tmp_path: Path) -> None:
         str(
             script(nn.Sequential(nn.Flatten(), nn.Dropout(0.5).train()), tmp_path / "random.pt", batch())
         ): "differently each time",
-        str(script(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784)), tmp_path / "norm.pt", batch())): "other company",
+        str(script(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784)), tmp_path / "norm.pt", batch())): "other batches",
         str(export(model, tmp_path / "fixed.pt2", dynamic=False)): "dynamic batch",
         str(onnx_file(tmp_path / "fixed.onnx", batch=4)): "only batches of 4.*dynamic batch",
         str(onnx_file(tmp_path / "small.onnx", size=49)): r"\[1, 1, 28, 28\]",

@@ -81,6 +81,16 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert "mnist-rotation" in {m["name"] for m in listed} and all(m["sha256"] in shown for m in listed)
 
 
+def test_the_list_says_by_how_much_logits_differ(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = {"slack": 1e-4, "largest": 2.04e-6, "images": 1_000_000}
+    listing = zoo.Listing("one", "a test", "Apache-2.0", 9, "0" * 64, {}, measured)
+    monkeypatch.setattr(zoo, "manifest", lambda: {"one": listing})
+    assert main(["models"]) == 0
+    assert "logits differ by at most 2.0e-06 (slack: 0.0001) of 1,000,000 pictures" in capsys.readouterr().out
+
+
 def test_the_manifest_is_that_of_the_tree() -> None:
     """Every weights file of the source tree is listed with its digest, and nothing else is; sizes stay small."""
     weights = {p.parent.name: p for p in ROOT.glob("recipes/*/model.safetensors")}

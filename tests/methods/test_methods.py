@@ -199,6 +199,15 @@ def test_pictures_that_float32_would_change_are_refused_by_every_method(name: st
         METHODS[name].certify(x, THREAT, method=name)
 
 
+@pytest.mark.parametrize("name", sorted(set(methods.METHODS) - set(METHODS)))
+def test_so_do_those_with_a_calibration(name: str) -> None:
+    plan = {"bound": "sampled", "E": 1.0, "rho": 0.4, "alpha": 0.5, "alpha_inner": 0.5}
+    settings = {"calibration": wc.calibrate(NET, [grey(0.6)], THREAT, **plan), "windows": 1, "n": 300}
+    assert NET.certify(grey(0.6), THREAT, method=name, **settings).method == name
+    with pytest.raises(ValueError, match="float32 cannot represent"):
+        NET.certify(grey(0.6).double() * (1 - 1e-12), THREAT, method=name, **settings)
+
+
 def test_threat_and_classifier_must_fit() -> None:
     noisy = wc.Smoothed(brighter, 0.2)
     for classifier, threat, method, words in (
@@ -216,10 +225,16 @@ def test_threat_and_classifier_must_fit() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             classifier.certify(grey(0.6), threat, method=method)
-    with pytest.raises(ValueError, match="what it should survive"):
+    with pytest.raises(ValueError, match="a threat is missing"):
         NET.certify(grey(0.6))
     with pytest.raises(ValueError, match="ρ below"):
         NET.certify(grey(0.6), THREAT, betas=5)
+
+
+def test_a_threat_prints_itself_in_surface_units() -> None:
+    assert repr(wc.Threat.rotation(degrees=30)) == "Threat(rotation within ±30°, bilinear, rounded)"
+    told = repr(wc.Threat.brightness(shift=0.1, quantized=False, tolerance=1e-6))
+    assert told == "Threat(brightness change within ±0.1 of full scale, not rounded, tolerance 1e-06)"
 
 
 def test_defences_and_threats_are_checked() -> None:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from warpcert import methods
-from warpcert.classifier import Smoothed
+from warpcert import certificates, methods
+from warpcert.classifier import About, Plain, Smoothed
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.storage import load
 from warpcert.errors.float32 import sample_error
 from warpcert.errors.proved import Curve
+from warpcert.learn.data import Dataset
 from warpcert.learn.views import delayed
 from warpcert.networks.config import ModelConfig
 from warpcert.networks.sound import Mfcc, mel_bands
 from warpcert.networks.weights import build, fused
 from warpcert.originals.sound import VolumeInverse, clipped
+from warpcert.paper.desk import Desk
+from warpcert.paper.experiment import run
+from warpcert.paper.experiments.audio import AUDIO
+from warpcert.paper.journal import read_journal
+from warpcert.report.table import Table
 from warpcert.threat import Threat
 
 DEFENCE = Defence.surface("volume", 3, noise=0.006)
@@ -136,14 +143,50 @@ def test_the_error_of_a_quiet_sound_is_rounding_alone() -> None:
     assert float(result.lower.max()) <= float(result.values.max()) <= 1.1 * half * float(beta.exp().max())
 
 
+def test_every_shift_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that hears whether the first sample is silent: a click at 150 is known up to shifts by 149."""
+
+    def first(z: Tensor) -> Tensor:
+        loud = z[:, 0, 0].abs()
+        return torch.stack((0.5 - loud, loud), 1)
+
+    clicks = torch.zeros(3, 1, 2000, dtype=torch.int16)
+    clicks[0, 0, 150] = clicks[1, 0, 0] = 30_000
+    known = Dataset("clicks", clicks, torch.zeros(3, dtype=torch.int64), ("silent", "loud"))
+    monkeypatch.setattr(Desk, "dataset", lambda self, name, split="test": known)
+    monkeypatch.setattr(Desk, "classifier", lambda self, *names: Plain(first, about=About("first")))
+    row = next(r for r in AUDIO.rows if r.name == "shifts")
+    list(run(replace(AUDIO, rows=(row,)), Desk(tmp_path, True, torch.device("cpu")), ""))
+    reached = [record["value"] for record in read_journal(tmp_path / "audio" / "shifts")]
+    assert reached == [149, -1, 1600]
+    table = Table.read(tmp_path / "audio")
+    cells = dict(zip(table.columns, table.rows[0], strict=True))
+    assert cells["shifts ±25 ms"] == cells["shifts ±100 ms"] == pytest.approx(1 / 3, abs=1e-3)
+
+
+def _loud(z: Tensor) -> Tensor:
+    """A classifier of loudness."""
+    loud = z.flatten(1).square().mean(1).sqrt()
+    return torch.stack((loud - 0.2, 0.2 - loud), 1)
+
+
+def test_clipping_does_no_harm_to_a_cover() -> None:
+    """A sound of which many samples are cut: certified by a cover, by no method that undoes the change of volume."""
+    threat, x = Threat.of("volume", 1), sound(0.45, 3, 200)
+    assert int(clipped(threat.attacked(x, threat.box.grid(2)), threat).sum()) > 5
+    plain = Smoothed(_loud, 0.05)
+    c = methods.certify_with(methods.chosen(plain, "cover", n=2000, target=1.0), plain, x, threat, seed=0)
+    foreseen = methods.chosen(plain, "cover", n=2000, target=1.0).foresee(plain, x, threat)
+    assert 0.3 * c.passes < foreseen.passes < 3 * c.passes and not foreseen.advice
+    assert c.label == 0 and c.covers(threat.box) and certificates.read(c.to_dict()).covers(threat.box)
+    over = Smoothed(_loud, 0.05, {"volume": 3})
+    other = methods.chosen(over, "dist-x", n=2000, windows=1, betas=60)
+    assert methods.certify_with(other, over, x, threat, seed=0).abstains
+
+
 def test_individual_certificates_of_sounds() -> None:
-    """A classifier of loudness that is far from its border: certified unless samples are clipped."""
-
-    def classifier(z: Tensor) -> Tensor:
-        loud = z.flatten(1).square().mean(1).sqrt()
-        return torch.stack((loud - 0.2, 0.2 - loud), 1)
-
-    threat, net = Threat.of("volume", 2), Smoothed(classifier, 0.006, {"volume": 3})
+    """Far from the border: certified unless samples are clipped."""
+    threat, net = Threat.of("volume", 2), Smoothed(_loud, 0.006, {"volume": 3})
     gamma = torch.tensor([[0.5 * threat.box.upper[0]]], dtype=torch.float64)
     method = methods.chosen(net, "indiv", n=400, windows=1, betas=60, inverse=VolumeInverse())
     x = sound(0.02, 3)

@@ -39,7 +39,9 @@ def test_the_page_says_what_the_folders_say(results: Path, page: Path) -> None:
             assert sentence in text
     assert "0.1235" in text and text.count("smaller on purpose") == 1
     beside = re.search(r'<table class="beside">.*?</table>', text, re.S)
-    assert beside and re.search(r"share.*<small>Table 1.*</small> 0\.9.*0\.1235.*smaller on purpose", beside[0], re.S)
+    assert beside and re.search(
+        r"share.*<small>Table 1.*</small> 0\.9.*0\.1235.*−0\.777.*smaller on purpose", beside[0], re.S
+    )
     assert "quick: fewer images" in text and "warpcert paper violations --quick" in text
 
 
@@ -153,7 +155,7 @@ def test_attacked_runs_show_what_was_attacked(tmp_path: Path) -> None:
         assert {"network alone, under attack", "as deployed, under attack"} <= {name for name, _ in made.facts}
     assert "attacked pictures from mnist500" in plain_words(run) and "unseen original" in plain_words(run)
     text = html.render(find([tmp_path]))
-    assert "worst-of-k with k = 100" in text and "right under attack, as deployed" in text
+    assert "worst-of-k with k = 100" in text and "correct under attack, as deployed" in text
     assert len(run.summary.rows) == 1, "all of Γ or nothing: there is no smaller range to speak of"
 
 
@@ -164,11 +166,11 @@ def test_what_the_certificates_speak_of_is_named(results: Path) -> None:
     assert smooth.model == "mnist-rotation" and exact.model == "mnist-rotation-exact"
     assert fingerprint[:12] not in html.render(find([results / "dist-x"]))
     assert deploy(smooth).startswith("Deploy mnist-rotation: the classifier smoothed over rotation and noise (σ_γ = ")
-    assert "majority of many random looks" in deploy(smooth) and deploy(exact).endswith("asked once, without noise.")
+    assert "majority over many random copies" in deploy(smooth) and deploy(exact).endswith("single pass and no noise.")
     told = {s.name: s for s in settings(smooth)}
     noise, E = told["defender's noise"], told["median E"]
-    assert "σ_γ is the spread" in noise.meaning and "σ_δ is the spread" in noise.meaning
-    assert E.value != "0" and E.meaning.startswith("E bounds how far") and "too small" in E.meaning  # it was sampled
+    assert "σ_γ is the standard" in noise.meaning and "σ_δ is the standard" in noise.meaning
+    assert E.value != "0" and E.meaning.startswith("E bounds the") and "too small" in E.meaning  # it was sampled
     assert "median E" not in {s.name for s in settings(exact)} and exact.summary.median_E is None
 
 
@@ -183,7 +185,7 @@ def test_every_certified_accuracy_has_its_interval(results: Path, page: Path) ->
             assert level.low == pytest.approx(low, abs=1e-6) and level.high == pytest.approx(high, abs=1e-6)
             said = f"<b>{level.accuracy:.3f}</b> <small>{100 * level.low:.1f}–{100 * level.high:.1f} %</small>"
             assert text.count(f"<span>{level.range}</span> {said}") >= 2
-    assert text.count("95 % interval: ") == 3 and "The pale band says" in text
+    assert text.count("95 % interval: ") == 3 and "The pale band is the 95 % confidence interval" in text
 
 
 def by_sums(k: int, n: int) -> tuple[float, float]:
@@ -215,6 +217,17 @@ def test_runs_of_one_dataset_share_a_plot(results: Path, tmp_path: Path) -> None
     errors = re.search(r'<figure class="chart">(?:(?!</figure>).)*Errors against the range.*?</figure>', text, re.S)
     assert errors and errors[0].count("<circle") == 2, "exact rests on no error bound"
     assert text.count("Certified range of each picture") == 2, "one picture alone needs no such plot"
+
+
+def test_all_methods_share_a_plot_per_dataset(results: Path, tmp_path: Path) -> None:
+    """Runs of the paper's experiments and others: named apart, and only where there are two to compare."""
+    text = html.render(find([results]))
+    charts = re.findall(r'<figure class="chart">(?:(?!</figure>).)*?All methods: .*?</figure>', text, re.S)
+    assert len(charts) == 1 and "All methods: mnist500, rotation" in charts[0]
+    assert charts[0].count('class="curve') == 3
+    assert all(f"<span>{name} " in charts[0] for name in ("dist-x", "exact", "violations: row"))
+    shutil.copytree(results / "exact", tmp_path / "exact")
+    assert "All methods" not in html.render(find([tmp_path]))
 
 
 @pytest.mark.parametrize(("name", "most", "gamma"), [("rotation", 10, [0.11]), ("translation", 1, [0.3, -0.8])])
@@ -325,13 +338,13 @@ def test_what_cannot_be_read_is_named_beside_what_can(
     (tmp_path / "paper" / "row" / "certificates.jsonl").write_text("no record\n")
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 1
     captured = capsys.readouterr()
-    assert "2 runs and 1 experiments" in captured.out and "line 1 is not a record" in captured.err
+    assert "2 runs and 1 experiment," in captured.out and "line 1 is not a record" in captured.err
     assert "Not everything could be read" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def test_mistakes_get_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, sentence in (
-        ([str(tmp_path / "nowhere")], "is not a folder"),
+        ([str(tmp_path / "nowhere")], "there is no file or folder"),
         ([str(tmp_path)], "no results in"),
     ):
         assert main(["report", *arguments, "--out", str(tmp_path / "r.html")]) == 2

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from certificate_samples import exhausted, individual, voted
 from test_engine import DIGITS, linear
 
 import warpcert as wc
 from warpcert import certificates
 from warpcert import statistics as stats
 from warpcert.app.cli import main
+from warpcert.certificates import Kind
 from warpcert.certificates.sealed import seal
-from warpcert.runs.again import Again
+from warpcert.runs.again import Again, _contradictions
 from warpcert.runs.run import Run, certify_all
 
 FEW = DIGITS.part(0, 3)
@@ -76,7 +79,7 @@ def test_ranges_that_were_never_proved_and_swapped_pictures_show(tmp_path: Path)
     lines[0]["certificate"], lines[1]["certificate"] = lines[1]["certificate"], lines[0]["certificate"]
     text = "".join(json.dumps(seal({k: v for k, v in r.items() if k != "digest"})) + "\n" for r in lines)
     (tmp_path / "certificates.jsonl").write_text(text)
-    assert "picture 0: the certificate is about another picture" in problems(tmp_path, f)
+    assert "picture 0: the certificate is about a different picture" in problems(tmp_path, f)
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,3 +96,52 @@ def test_counts_of_one_share_rarely_differ() -> None:
     pairs = k.sample((2000, 2)).int().tolist()
     assert sum(stats.differ(a, 200, b, 200, 0.05) for a, b in pairs) <= 0.06 * 2000
     assert stats.differ(150, 200, 198, 200, 1e-6) and not stats.differ(0, 5, 5, 5, 1e-6)
+
+
+def test_stronger_words_than_what_comes_out_show() -> None:
+    """Kind, scope, classes and what was ruled out."""
+    exact, unseen, votes = exhausted(), individual(), voted()
+    assert exact.found and list(_contradictions(exact, exact)) == []
+    weaker = replace(exact, found=replace(exact.found, scope="exact"))
+    assert list(_contradictions(exact, weaker)) == ["scope 'tolerance' was told, and 'exact' comes out now"]
+    assert list(_contradictions(weaker, exact)) == []
+    sampled = replace(votes, error=replace(votes.error, bound="sampled", kind=Kind.HEURISTIC))
+    assert list(_contradictions(votes, sampled)) == ["it was with confidence, and is heuristic now"]
+    assert list(_contradictions(sampled, votes)) == []
+    (why,) = _contradictions(replace(votes, classes=9), votes)
+    assert why == "9 classes were told, and there are 10"
+    (why,) = _contradictions(unseen, replace(unseen, excluded=0.5))
+    assert why == "98.0% of the range were ruled out, and 50.0% now"
+    assert list(_contradictions(unseen, replace(unseen, excluded=0.5, reason="out of time"))) == []
+
+
+def firm() -> torch.nn.Module:
+    """A network that is fond of class 3."""
+    network = linear()
+    bias = network[1].bias  # type: ignore[index]
+    bias.data[3] += 3.0
+    return network
+
+
+@pytest.mark.parametrize("kind", ["votes", "margins"])
+def test_cells_with_too_small_an_error_show(kind: str, tmp_path: Path) -> None:
+    f = wc.Smoothed(firm(), noise=0.5) if kind == "votes" else wc.Plain(firm(), lipschitz=1.5)
+    certify_all(f, FEW, tmp_path, wc.Threat.rotation(degrees=2), method="cover", n=2000)
+    assert problems(tmp_path, f) == []
+    kept = next(i for i, c in enumerate(Run(tmp_path).certificates) if not c.abstains)
+
+    def changed(name: str, factor: float) -> Any:
+        def change(record: dict[str, Any]) -> None:
+            windows = record["certificate"]["windows"]
+            old = windows[name]
+            windows[name] = [factor * v for v in old] if isinstance(old, list) else factor * old
+
+        return change
+
+    forged(tmp_path, kept, changed("E", 0.5))
+    assert any(f"picture {kept}: E = " in why for why in problems(tmp_path, f))
+    if kind == "margins":
+        forged(tmp_path, kept, changed("E", 2.0))
+        assert problems(tmp_path, f) == []
+        forged(tmp_path, kept, changed("margin", 1.1))
+        assert any(f"picture {kept}: a margin of " in why for why in problems(tmp_path, f))

@@ -22,7 +22,9 @@ import warpcert as wc
 from warpcert import methods
 from warpcert.app.cli import main
 from warpcert.learn import data
+from warpcert.learn.collect import collected
 from warpcert.learn.foreign import open_model
+from warpcert.report.results import find
 from warpcert.runs.engine import ATTEMPTS, Engine, here, processes
 from warpcert.runs.job import AttackPlan, Held, Job, Named, Task
 from warpcert.runs.run import Run, certify_all, tasks_of
@@ -138,6 +140,17 @@ def test_attacked_pictures_are_certified_alike_by_every_engine(tmp_path: Path) -
         Job(Held(smooth), wc.Threat.rotation(degrees=1), methods.chosen(smooth, "base"), attack=AttackPlan())
 
 
+def test_a_classifier_of_the_package_is_kept_with_its_certificates(tmp_path: Path) -> None:
+    net, few = wc.load("mnist-rotation-exact"), DIGITS.part(0, 1)
+    other = wc.Levels(net.network, step=64)
+    made = certify_all(other, few, tmp_path, wc.Threat.rotation(degrees=1))
+    found = made.classifier()
+    assert found.fingerprint == other.fingerprint != net.fingerprint
+    assert (found.threat, found.method) == (wc.Threat.rotation(degrees=1), "exact")
+    assert find([tmp_path]).runs[0].reopens
+    assert main(["predict", "--from", str(tmp_path), "--count", "1"]) == 0
+
+
 def test_certify_all_from_python_goes_on_where_it_was(tmp_path: Path) -> None:
     few = DIGITS.part(0, 4)
     pairs = [(few.image(i), int(few.labels[i])) for i in range(4)]
@@ -153,9 +166,23 @@ def test_certify_all_from_python_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [c.label for c in again.certificates] == [c.label for c in Run(tmp_path / "a").certificates]
     with pytest.raises(ValueError, match="the data is"):
         certify_all(net, pairs[:3], tmp_path / "a", threat)
-    with pytest.raises(ValueError, match="made in Python"):
+    with pytest.raises(ValueError, match="built in Python"):
         made.classifier()
     with pytest.raises(ValueError, match="divide 8-bit values"):
         certify_all(net, [(torch.full((1, 28, 28), 3.0), 0)], tmp_path / "b", threat)
+    assert not find([tmp_path]).runs[0].reopens, "no command can deploy it"
+    with pytest.raises(ValueError, match="float32 cannot represent"):
+        certify_all(net, [(pairs[0][0].double() * (1 - 1e-12), 0)], tmp_path / "b", threat)
     page = made.report(tmp_path / "report.html")
     assert page.read_text(encoding="utf-8").startswith("<!")
+
+
+def test_eight_bit_pictures_may_come_in_float64() -> None:
+    k = torch.arange(256).reshape(1, 16, 16)
+    for x in (k.double() / 255, k.double() * (1 / 255), k.float() / 255):
+        kept = collected([(x, 0)])
+        assert kept.images.dtype == torch.uint8 and torch.equal(kept.images[0], k.to(torch.uint8))
+    x = k.double() / 256 + 2**-40
+    with pytest.raises(ValueError, match="float32 cannot represent"):
+        collected([(x, 0)])
+    assert torch.equal(collected([(x.float() * 0.9, 0)]).image(0), x.float() * 0.9)

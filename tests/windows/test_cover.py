@@ -13,7 +13,7 @@ from warpcert.learn.data import load
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Preprocess, Rotation, Translation
 from warpcert.windows import pieces as cover_pieces
-from warpcert.windows.cover import Windows, cover_windows
+from warpcert.windows.cover import Windows, _rounded_up, cover_windows
 
 PLAIN = Preprocess()
 BLUR = Preprocess("circle", 0.5, 1.0, 5)
@@ -70,6 +70,38 @@ def excess(x: Tensor, threat: Threat, preprocess: Preprocess, windows: Windows, 
     return worst, ratio
 
 
+def sound(loudness: float, seed: int = 5, length: int = 500) -> Tensor:
+    """16-bit samples; of loud ones many lie at an end of the range."""
+    x = torch.randn(1, length, generator=torch.Generator().manual_seed(seed)) * loudness
+    return Threat.of("volume", 1).transform.quantize(x)
+
+
+@pytest.mark.parametrize("quantized", [True, False], ids=["16-bit", "real"])
+@pytest.mark.parametrize("loudness", [1e-4, 0.02, 0.4, 3.0])
+def test_no_change_of_volume_leaves_its_ball(loudness: float, quantized: bool) -> None:
+    """Clipping included: at full scale a sound stops moving."""
+    x, threat = sound(loudness), Threat.of("volume", 4, quantized=quantized)
+    for rounded in (True, False) if quantized else (True,):
+        windows = cover_windows(x, threat, PLAIN, target=0.02 * loudness * x.numel() ** 0.5, rounded=rounded)
+        assert windows.lower[0] == threat.box.lower[0] and windows.upper[-1] == threat.box.upper[0]
+        assert torch.equal(windows.lower[1:], windows.upper[:-1])
+        for seed in range(3):
+            assert excess(x, threat, PLAIN, windows, seed)[0] <= 0
+
+
+def test_clipping_costs_no_windows() -> None:
+    """What is clipped in all of a window does not move there: a clipped sound needs fewer windows than an unclipped."""
+    x, (free, cut) = sound(3.0), (Threat.of("volume", 4, quantized=q) for q in (False, True))
+    windows = [len(cover_windows(x, t, PLAIN, target=0.2)) for t in (free, cut)]
+    assert windows[1] < 0.6 * windows[0]
+
+
+def test_the_bound_of_a_sound_is_tight() -> None:
+    x, threat = sound(0.4), Threat.of("volume", 4)
+    windows = cover_windows(x, threat, PLAIN, target=0.1)
+    assert 0.95 < excess(x, threat, PLAIN, windows)[1] <= 1
+
+
 @pytest.mark.parametrize("quantized", [True, False], ids=["8-bit", "real"])
 @pytest.mark.parametrize("name", THREATS)
 @pytest.mark.parametrize("image", PICTURES)
@@ -110,6 +142,14 @@ def test_windows_tile_gamma(name: str) -> None:
     gamma = threat.box.uniform(500, torch.Generator().manual_seed(1))
     inside = (windows.lower <= gamma[:, None]) & (gamma[:, None] <= windows.upper)
     assert bool(inside.all(-1).any(1).all())
+
+
+@pytest.mark.parametrize("pixels", [1.3, 2.7, 0.1])  # (1 + 1.3)/2 − (1.3 − 1)/2 is less than 1 in floating point
+def test_shifts_by_any_number_of_pixels_are_cut_at_integers(pixels: float) -> None:
+    threat = Threat.translation(pixels)
+    windows = cover_windows(picture("noise"), threat, PLAIN, target=1.0, max_windows=3000)
+    assert bool((windows.lower.floor() + 1 >= windows.upper).all())
+    assert tuple(windows.upper.amax(0).tolist()) == threat.box.upper
 
 
 def test_target_and_count_are_met() -> None:
@@ -173,6 +213,8 @@ MUTATIONS = {
     "chord": (picture("checkerboard"), Threat(Rotation(), Box((-0.03,), (0.037,))), True, 10.0),
     "bicubic": (BUMP, Threat(Translation(), Box((0.0, 0.0), (0.8, 0.0)), "bicubic"), True, 10.0),
     "float32": (picture("half"), Threat(Rotation(), Box((0.0,), (1e-4,))), True, 10.0),
+    # above the tie in exact arithmetic, on it in float32
+    "sound": (torch.full((1, 20), 1000.5 / 32768).double() * (1 + 1e-8), Threat.of("volume", 0, 1e-7), True, 10.0),
     "rounding": (picture("noise"), Threat.of("rotation", 3), False, 0.1),
     "range": (picture("noise"), Threat.of("contrast", 20), True, 0.1),
     "corners": (picture("noise"), Threat.of("translation", 1, quantized=False), True, 1.0),
@@ -184,6 +226,7 @@ NEEDED = {
     "chord": "_remainder",
     "bicubic": "_remainder",
     "float32": "_doubt",
+    "sound": "_doubt",
     "rounding": "_distance",
     "range": "_pieces",
     "corners": "_pieces",
@@ -207,6 +250,7 @@ def test_every_term_is_needed(term: str, monkeypatch: pytest.MonkeyPatch) -> Non
         "chord": lambda *a: torch.zeros_like(original["_remainder"](*a)),
         "bicubic": lambda *a: torch.zeros_like(original["_remainder"](*a)),
         "float32": lambda *a: torch.zeros_like(original["_doubt"](*a)),
+        "sound": lambda *a: torch.zeros_like(original["_doubt"](*a)),
         "rounding": lambda s, *a: original["_distance"](replace(s, threat=replace(threat, quantized=False)), *a),
         "range": lambda s, a, b: original["_pieces"](s, (a + b) / 2, (a + b) / 2),
         "corners": lambda *a: (original["_pieces"](*a)[0][:, :, :1], original["_pieces"](*a)[1]),
@@ -241,9 +285,19 @@ def test_unusable_input_is_refused() -> None:
         cover_windows(x, threat, PLAIN, target=0.0)
     with pytest.raises(ValueError, match="at least"):
         cover_windows(x, threat, PLAIN, target=0.1, max_windows=1)
-    with pytest.raises(ValueError, match="volume"):
+    with pytest.raises(ValueError, match=r"\[C,L\]"):
         cover_windows(x, Threat.of("volume", 3), PLAIN, target=0.1)
+    with pytest.raises(ValueError, match="vignette"):
+        cover_windows(sound(0.1), Threat.of("volume", 3), BLUR, target=0.1)
     with pytest.raises(ValueError, match="nearest"):
         cover_windows(x, Threat.of("rotation", 5, interpolation="nearest"), PLAIN, target=0.1)
     with pytest.raises(ValueError, match="wide"):
         cover_pieces.distances(cover_pieces.Scene(x.double(), threat, PLAIN, True), -torch.ones(1, 1), torch.ones(1, 1))
+
+
+def test_errors_are_rounded_up() -> None:
+    """Three digits, and never below."""
+    given = torch.tensor([0.0, 1e-9, 0.123400001, 0.1234, 1.005, 99.91, 12345.6], dtype=torch.float64)
+    found = _rounded_up(given)
+    assert bool((found >= given).all()) and bool((found <= 1.01 * given + 1e-12).all())
+    assert found[3] == 0.124 and found[4] == 1.01

@@ -15,6 +15,7 @@ from warpcert import methods
 from warpcert.certificates import Certificate
 from warpcert.classifier import About, Plain, Smoothed
 from warpcert.classifier.voting import Draws, fresh_generator, votes
+from warpcert.learn.pictures import held_by_float32
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
@@ -99,7 +100,7 @@ class PyTorchTransformationSmoothing(PyTorchRandomizedSmoothing):  # type: ignor
         """The same with all that a radius leaves out; n samples per picture (of a cover, at most per window)."""
         self._model.eval()
         classifier, method = self.classifier, self._method(n=n, n0=self.sample_size, batch=batch_size)
-        pictures = [torch.from_numpy(np.asarray(v, dtype=np.float32)).to(self.device) for v in x]
+        pictures = [_float32(v).to(self.device) for v in x]
         return [methods.certify_with(method, classifier, z, self.threat) for z in pictures]
 
     def fit(self, x: NDArray[Any], y: NDArray[Any], batch_size: int = 128, nb_epochs: int = 10, **kwargs: Any) -> None:
@@ -121,17 +122,25 @@ class PyTorchTransformationSmoothing(PyTorchRandomizedSmoothing):  # type: ignor
     def _prediction_counts(self, x: NDArray[Any], n: int | None = None, batch_size: int = 128) -> NDArray[Any]:
         """The votes that ART's `predict` decides by."""
         self._model.eval()
-        z = torch.from_numpy(np.asarray(x, dtype=np.float32)).to(self.device)
+        z = _float32(x).to(self.device)
         count, classifier = self.sample_size if n is None else n, self.classifier
         generator = fresh_generator(z.device)
         return votes(classifier.logits, classifier.own_defence, z, count, Draws(generator, batch=batch_size)).numpy()
 
     def _view(self, x: NDArray[Any]) -> NDArray[Any]:
-        z, defence = torch.from_numpy(np.asarray(x, dtype=np.float32)), self.classifier.own_defence
+        z, defence = _float32(x), self.classifier.own_defence
         return defence.view(z, defence.draw_beta(len(z), fresh_generator(z.device))).numpy()
 
     def _apply_P(self, x: NDArray[Any]) -> NDArray[Any]:
         return self.preprocess(torch.from_numpy(np.asarray(x, dtype=np.float32))).numpy()
+
+
+def _float32(x: NDArray[Any]) -> Tensor:
+    """x in float32, as all of ART computes; a ValueError if that would be another picture."""
+    given = torch.from_numpy(np.asarray(x))
+    if given.is_floating_point() and not bool(held_by_float32(given).all()):
+        raise ValueError("x holds float64 values that float32 cannot represent: pass x.astype(np.float32)")
+    return given.float()
 
 
 @final

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import final
 
@@ -109,10 +109,19 @@ class Enumeration:
     held: float = 1.0
     tolerance: float | None = None  # how far the attacker's pixels may be from T's; None if not told
 
+    def after(self, first: Enumeration) -> Enumeration:
+        """Both together, if this one went on from the end of the first."""
+        scope = max(self.scope, first.scope, key=("tolerance", "program", "exact").index)
+        images, margin = self.images + first.images, min(self.margin, first.margin)
+        return replace(self, images=images, margin=margin, scope=scope)
+
     def proviso(self, threat: Threat) -> str:
         """For which attackers, in words that follow "attacker"; "" if the record does not say."""
         if self.scope == "exact":
-            return " who computes exactly from the 8-bit picture"
+            return (
+                " who computes exactly from the 8-bit picture; one who computes in floating point is not covered where "
+                "many pixels change at one parameter"
+            )
         if self.scope == "program":
             return f" who {program(threat)}"
         return "" if self.tolerance is None else f", accurate to {self.tolerance:g} per pixel"

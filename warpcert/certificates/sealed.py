@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["picture_digest", "same", "seal", "unseal"]
+__all__ = ["parsed", "picture_digest", "same", "seal", "unseal"]
 
 
 def picture_digest(x: Tensor) -> str:
@@ -17,6 +17,24 @@ def picture_digest(x: Tensor) -> str:
     digest = hashlib.sha256(str(list(x.shape)).encode())
     digest.update(x.detach().cpu().float().contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+def parsed(text: str | bytes) -> Any:
+    """JSON, read in the one way in which people read it; a ValueError for names that are there twice, of which programs
+    would silently take one, and for what is nested too deeply.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name in found if sum(name == n for n, _ in pairs) > 1)
+        raise ValueError(f"{twice!r} is there twice")
+    return found
 
 
 def same(a: Any, b: Any) -> bool:

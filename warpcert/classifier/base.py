@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from warpcert.certificates import Certificate
     from warpcert.methods import Forecast
 
-__all__ = ["SLACK", "About", "Classifier", "Rest", "fingerprint_of", "lipschitz_of", "prepared"]
+__all__ = ["SLACK", "About", "Classifier", "Proved", "Rest", "fingerprint_of", "lipschitz_of", "prepared"]
 
 SLACK = {"float32": 1e-4, "half": 1e-2}  # relative to the largest logit: allows for rounding between batch sizes
 
@@ -63,8 +63,14 @@ class Rest(TypedDict, total=False):
     about: About | None
 
 
+class Proved(Rest, total=False):
+    """And of those that may have one: a proved Lipschitz constant of the logits in ℓ2, as a function of P-images."""
+
+    lipschitz: float | None
+
+
 class Classifier(nn.Module, ABC):
-    """A function of pictures [B,C,H,W] in [0,1] that can be called, asked (`predict`), certified and saved."""
+    """A function of pictures [B,C,H,W] in [0,1]: call it, ask it (`predict`), certify it, save it."""
 
     kind: ClassVar[str]
     preprocess: Preprocess = Preprocess()
@@ -140,7 +146,7 @@ class Classifier(nn.Module, ABC):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the network's weights and of all facts: classifiers with the same one give the same answers."""
+        """SHA-256 of the network's weights and of all facts: classifiers that share it give the same answers."""
         return fingerprint_of(self.source, self.facts)
 
     @property
@@ -158,12 +164,12 @@ class Classifier(nn.Module, ABC):
 
     @property
     def method(self) -> str:
-        """The method that `certify` uses unless told otherwise."""
+        """The method that `certify` uses by default."""
         return self.about.method or self.usual_method
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Of its own method, where they are not the usual ones."""
+        """The settings of its own method that differ from the method's defaults."""
         return self.about.settings
 
     @property
@@ -185,9 +191,9 @@ class Classifier(nn.Module, ABC):
     def certify(
         self, x: Tensor, threat: Threat | None = None, *, method: str | None = None, **settings: Any
     ) -> Certificate:
-        """How far its answer about x [C,H,W] survives the threat, by its own method and threat unless told otherwise.
+        """How far its answer about x [C,H,W] survives the threat; by default, its own method and threat.
 
-        `settings` are those of the method, for instance alpha (0.01) and n; `warpcert.methods` lists them.
+        `settings` are those of the method, for instance `alpha` (0.01) and `n`.
         """
         from warpcert import methods
 

@@ -45,7 +45,7 @@ def predict_early(
     validate_image(z, defence.transform)
     validate_classifier(classifier)
     if n < FIRST:
-        raise ValueError(f"the first look takes {FIRST} samples of n = {n}: ask for more")
+        raise ValueError(f"n = {n} is less than the {FIRST} samples of the first round: raise n")
     draws, z = draws or Draws(fresh_generator(z.device)), as_float32(z)
     counts = votes(classifier, defence, z, FIRST, draws)
     while not settled(counts.tolist(), int(counts.argmax()), alpha):

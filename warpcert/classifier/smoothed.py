@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Unpack, final
+from typing import Any, ClassVar, Unpack, cast, final
 
 import torch
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.classifier.base import Classifier, Rest, lipschitz_of, prepared
+from warpcert.classifier.base import Classifier, Proved, Rest, lipschitz_of, prepared
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.early import predict_early
 from warpcert.classifier.inner import GaussianInner, Inner, MarginInner
@@ -32,6 +32,7 @@ class Smoothed(Classifier):
     interpolation  how the classifier itself turns pictures
     nested         two levels: for every β the answer of P T_β z is itself a vote over δ (the paper's construction), or
                    without noise that of a network with a Lipschitz constant
+    lipschitz      a proved constant of its logits, which nested votes without noise need
     precision, slack, about   as for every classifier
 
     Draws are fresh and secret: an attacker who can predict them can fit a picture to them.
@@ -48,10 +49,10 @@ class Smoothed(Classifier):
         preprocess: Preprocess = Preprocess(),
         interpolation: str = "bicubic",
         nested: bool = False,
-        lipschitz: float | None = None,
-        **rest: Unpack[Rest],
+        **rest: Unpack[Proved],
     ) -> None:
-        super().__init__(network, **rest)
+        lipschitz = rest.pop("lipschitz", None)
+        super().__init__(network, **cast(Rest, rest))
         if len(over or {}) > 1:
             raise ValueError(f"parameters of one transformation can be smoothed over; got {', '.join(over or {})}")
         kernels.kernel(interpolation)

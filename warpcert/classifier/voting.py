@@ -80,7 +80,7 @@ def as_float32(x: Tensor) -> Tensor:
     if bool((same.to(x.dtype) != x).any()):
         raise ValueError(
             "x holds float64 values that float32 cannot represent, but classifiers compute in float32: the answer "
-            "would be about another picture. Pass x.float() to ask about that one"
+            "would be about a different picture. Pass x.float() to certify that one"
         )
     return same
 

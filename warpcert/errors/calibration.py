@@ -293,7 +293,7 @@ def calibrate(
     """
     threat = threat or classifier.threat
     if threat is None:
-        raise ValueError("say what it should survive: a threat, for instance wc.Threat.rotation(degrees=30)")
+        raise ValueError("a threat is missing, for instance wc.Threat.rotation(degrees=30)")
     if not classifier.over:
         raise ValueError("a calibration is for classifiers that smooth over parameters: wc.Smoothed(…, over={…})")
     defence = replace(classifier.defence(threat.transform), reference=plan.pop("reference", None))

@@ -19,6 +19,12 @@ upper end of step s, and the spine after step s, have onset o_s; the spine befor
 onset at most o_{s−1} ≤ the upper end of step s − 1 < γ. If γ ≥ o_s, the combinations at h have onset o_s, or less if
 their clique is part of one before. So who knows the answers for all images with onset below γ₀ knows those for γ < γ₀.
 
+Each once. Many combinations are images of the spine, or come from several cliques. An image in which the steps before p
+have happened, and of the later ones just a few, is told by p and by those few (for a step that ends on the level where
+it began, "happened" means the other level, and it counts as one before p if it has not). What is told alike is alike.
+It is asked about once, with the least onset of all that would have brought it: the spine takes over the onset of a
+clique that it serves, and so do, if theirs are larger, the images before, for onsets must not decrease.
+
 Bundles. Under symmetry, scaling and above all brightness many pixels cross at the same γ*, too many for their 2^m
 combinations. If a clique exceeds `limit`, events that are strictly monotone, have a point in common and proportional
 equations V − (k+½) = 0 (in integers, compared exactly) are bundled: the union is an interval on which they have one
@@ -39,7 +45,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -51,6 +57,7 @@ from warpcert.exhaustive.isolation import ragged
 __all__ = ["Chunks", "Plan", "images", "plan"]
 
 _BLOCK = 128  # steps whose changes are summed up one after the other
+_FEW, _NEAR = 6, 31  # cliques of so few steps, within so many, are looked through for images that come twice
 _TIES = 5  # states of a bundle: before, after, rounded to even, down, up; if all rise or all fall the first three
 # are all; if they also start at levels all even or all odd, the first two. States of the programs follow.
 
@@ -64,12 +71,16 @@ class Plan:
     step: Tensor  # int64 [E]
     lower: Tensor  # float64 [S]
     upper: Tensor  # float64 [S]
-    onset: Tensor  # float64 [S+1]: of the spine after s steps; that of a clique is onset[base + 1]
+    least: Tensor  # float64 [S]: lower end of this and all later steps
+    onset: Tensor  # float64 [S+1]: of the spine after s steps
     bundled: Tensor  # bool [S]
     rank: Tensor  # int64 [E,P]: of a bundle's events, the order in which they happen in each program
     begin: Tensor  # int64 [S,P]: the first of a bundle's states that is about this program
     base: Tensor  # int64 [K]: steps before the clique
-    rows: Tensor  # int64 [K]: combinations of its members' states
+    since: Tensor  # float64 [K]: its onset
+    rows: Tensor  # int64 [K]: how many combinations of its members' states are asked about …
+    chosen: Tensor  # int64 [N]: … and which, where not all …
+    first: Tensor  # int64 [K]: … from which place on; −1: all
     common: Tensor  # float64 [K]: all its events contain [common, upper[base]]
     clique: Tensor  # int64 [M]
     event: Tensor  # int64 [M]
@@ -85,7 +96,7 @@ class Plan:
 
     def below(self, gamma: float) -> int:
         """How many images have an onset below γ."""
-        return int((self.onset < gamma).sum() + self.rows[self.onset[self.base + 1] < gamma].sum())
+        return int((self.onset < gamma).sum() + self.rows[self.since < gamma].sum())
 
     @property
     def bundles(self) -> int:
@@ -196,8 +207,64 @@ def _draw(c: Crossings, group: Tensor, limit: int) -> tuple[Plan, Tensor]:
     wanted[base] = False
     unresolved = int(wanted.sum())
     doubt = float(least[wanted].min()) if unresolved else math.inf
-    made = Plan(c, step, lower, upper, onset, bundled, rank, begin, base, rows, common, *listed, unresolved, doubt)
+    sort = _Sort(c, head, plain, bundled, states)
+    rows, chosen, begins, onset, since = _distinct(sort, base, rows, (who, clique, position), onset)
+    cliques = base, since, rows, chosen, begins, common
+    made = Plan(c, step, lower, upper, least, onset, bundled, rank, begin, *cliques, *listed, unresolved, doubt)
     return made, among(new & (opened - index > 1))[1][step] > 0
+
+
+class _Sort(NamedTuple):
+    """What kind of step each is."""
+
+    crossings: Crossings
+    head: Tensor
+    plain: Tensor
+    bundled: Tensor
+    states: Tensor
+
+
+def _distinct(
+    sort: _Sort, base: Tensor, rows: Tensor, members: tuple[Tensor, Tensor, Tensor], onset: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Leaves out the combinations that are images of the spine or of a clique before: how many are left of each clique,
+    which, where they begin, and the onsets of spine and cliques. (See "Each once" above.)
+    """
+    c, (who, clique, position), device = sort.crossings, members, base.device
+    event = sort.head[who]
+    graze = ~sort.plain[who]
+    simple = (sort.states[who] == 2) & ~sort.bundled[who] & (position < _FEW) & (who - base[clique] < _NEAR)
+    listed = torch.ones_like(rows).scatter_reduce(0, clique, simple.long(), "amin") > 0
+    among = (listed.cumsum(0) - 1)[clique]
+    use = listed[clique]
+    step = base.new_full((int(listed.sum()), _FEW), -1)
+    flip, still = (torch.zeros_like(step) for _ in range(2))
+    spot = among[use], position[use]
+    step[spot] = who[use]
+    low = torch.where(graze, c.before[event] > c.low[event], c.before[event] > c.after[event])  # its other state is low
+    flip[spot], still[spot] = low[use].long(), graze[use].long()
+    owner, number = ragged(rows[listed])
+    at = base[listed][owner]
+    bits = (number[:, None] >> torch.arange(_FEW, device=device) & 1) ^ flip[owner]
+    step, ahead = step[owner], bits ^ still[owner]
+    passed = at.clone()
+    for j in range(_FEW):
+        passed += (step[:, j] == passed) & (ahead[:, j] > 0)
+    rest = ((bits << (step - passed[:, None]).clamp(min=0)) * (step >= passed[:, None])).sum(1)
+    since = onset[base + 1]
+    begun = since[listed][owner]
+    spine = rest == 0
+    onset = onset.scatter_reduce(0, passed[spine], begun[spine], "amin").flip(0).cummin(0).values.flip(0)
+    key, order = (passed << _NEAR | rest).sort(stable=True)
+    fresh = torch.ones_like(spine)
+    fresh[1:] = key[1:] != key[:-1]
+    keep = torch.zeros_like(spine)
+    keep[order] = fresh
+    keep &= ~spine
+    left = torch.zeros_like(rows[listed]).scatter_add_(0, owner, keep.long())
+    count, first = rows.clone(), torch.full_like(rows, -1)
+    count[listed], first[listed] = left, left.cumsum(0) - left
+    return count, number[keep], first, onset, since
 
 
 def _bundle(c: Crossings, crowded: Tensor) -> Tensor:
@@ -237,7 +304,7 @@ class Chunks:
     def __init__(self, made: Plan, batch: int) -> None:
         c, steps, words = made.crossings, made.lower.numel(), -(-made.crossings.start.numel() // 8)
         ends = made.lower.new_tensor(c.gamma)
-        since, until = torch.cat((ends[:1], made.upper)), torch.cat((made.onset[1:], ends[1:]))
+        since, until = torch.cat((ends[:1], made.upper)), torch.cat((made.least, ends[1:]))
         self.made, self.batch, self.block = made, batch, min(batch, _BLOCK)
         self.where = torch.stack((since, until, made.onset), 1)
         self.cuts = [*range(0, steps + 1, batch // self.block * self.block), steps + 1]
@@ -302,6 +369,10 @@ class Chunks:
         owner, event, place = made.clique[lo:hi] - first, made.event[lo:hi], made.place[lo:hi]
         pair, number = ragged(rows[owner], written)
         row, event = (rows.cumsum(0) - rows)[owner[pair]] + number, event[pair]
+        if made.chosen.numel():
+            begin = made.first[first:last][owner[pair]]
+            picked = made.chosen[(begin + number).clamp(0, made.chosen.numel() - 1)]
+            number = torch.where(begin < 0, number, picked)
         digit = number // place[pair] % made.states[lo:hi][pair]
         low, high = c.low[event], c.high[event]
         tie = torch.stack((c.before[event], c.after[event], low + low % 2, low, high), 1)
@@ -312,4 +383,4 @@ class Chunks:
             tie = torch.where(nth < 0, tie, torch.where(rank[event] <= nth, c.after[event], c.before[event]))
         level = torch.where(made.bundled[step], tie, torch.minimum(low + digit, high))
         image[row, c.pixel[event]] = level.to(torch.uint8)
-        return image, torch.stack((made.upper[base], made.common[first:last], made.onset[base + 1]), 1)[clique]
+        return image, torch.stack((made.upper[base], made.common[first:last], made.since[first:last]), 1)[clique]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -30,10 +31,11 @@ class Terms:
     tolerance   how far each pixel of the attacker, before rounding, may be from the exact T_γ x
     step        w > 1: f rounds its input to levels, f(z) = f(Q_w(z)) for all real z, and the attacker may round or not
     stem        f is the network behind this stem with levels of `step`: it is given what the stem makes of a picture
-    batch       images per forward pass; by default as many as have 2²² values, and 2²⁷ on a GPU, at most 1024 and 8192
+    batch       images per forward pass; by default as many as have 2²² values, and 2²⁸ on a GPU, at most 1024 and 8192
     limit       combinations of one clique, beyond which coinciding crossings are bundled (see `enumeration`), or else
                 the walk ends: 1024 by default, and 32768 for an attacker who does not round and has no bundles
     time_limit  seconds after which the walk ends, with what is proved by then
+    proved      the label is known to be kept on this multiple of Γ already: the walk goes on from there
     """
 
     slack: float = 1e-4
@@ -43,28 +45,40 @@ class Terms:
     batch: int | None = None
     limit: int | None = None
     time_limit: float | None = None
+    proved: float = 0.0
 
     def combinations(self, threat: Threat) -> int:
         return self.limit or (1024 if threat.quantized and self.stem is None else 1 << 15)
 
     def size(self, x: Tensor) -> int:
-        most, values = (8192, 1 << 27) if x.is_cuda else (1024, 1 << 22)
+        most, values = (8192, 1 << 28) if x.is_cuda else (1024, 1 << 22)
         return self.batch or min(most, 1 << max(3, (values // x.numel()).bit_length() - 1))
+
+
+class _Asked(NamedTuple):
+    """A batch and its answer, which is there once the GPU is ready."""
+
+    states: Tensor
+    where: Tensor
+    lead: Tensor
+    ready: torch.cuda.Event | None
 
 
 @final
 class Judge:
     """Asks f about images. `limit` is the least onset, as a multiple of Γ, of an image that failed."""
 
-    def __init__(self, classifier: Callable[[Tensor], Tensor], sight: Sight, label: int | None, slack: float) -> None:
-        self.classifier, self.sight, self.threat, self.slack = classifier, sight, sight.threat, slack
+    def __init__(self, classifier: Callable[[Tensor], Tensor], sight: Sight, label: int | None, terms: Terms) -> None:
+        self.classifier, self.sight, self.threat, self.slack = classifier, sight, sight.threat, terms.slack
+        self.size, self.gpu = terms.size(sight.x), sight.x.is_cuda
         self.gamma: float | None = None
         self.image: Tensor | None = None
         self.limit = math.inf
-        self.evaluated, self.smallest, self.reason = 0, math.inf, ""
+        self.evaluated, self.settled, self.smallest, self.reason = 0, 0, math.inf, ""
+        self._open: deque[_Asked] = deque()
         self.x = levels(sight.x)[0] / 255
-        own = sight.pictures(sight.states(self.x[None]))
-        self.label = int(classifier(own).argmax()) if label is None else label
+        own = sight.states(self.x[None])
+        self.label = int(self._logits(own).argmax()) if label is None else label
         self.own = torch.tensor(self.label, device=sight.x.device)
 
     def end(self, limit: float, reason: str) -> None:
@@ -72,12 +86,22 @@ class Judge:
         if limit < self.limit:
             self.limit, self.reason = limit, reason
 
+    @torch.inference_mode()
+    def _logits(self, states: Tensor) -> Tensor:
+        """A GPU gets full batches, for it prepares anew for every size it meets."""
+        count = len(states)
+        if self.gpu and count < self.size:
+            states = torch.cat((states, states[-1:].expand(self.size - count, *states.shape[1:])))
+        return self.classifier(self.sight.pictures(states))[:count]
+
+    @torch.inference_mode()
     def _leads(self, states: Tensor) -> Tensor:
-        """By how much label leads, in units of max(1, largest |logit|) of the image, [B]."""
-        with torch.inference_mode():
-            logits = self.classifier(self.sight.pictures(states))
-            others = logits.index_fill(1, self.own, -math.inf).amax(1)
-            return (logits[:, self.label] - others) / logits.abs().amax(1).clamp_min(1)
+        """By how much label leads, in units of max(1, largest |logit|) of the image, [B]. Logits that are not finite do
+        not lead.
+        """
+        logits = self._logits(states)
+        others = logits.index_fill(1, self.own, -math.inf).amax(1)
+        return (logits[:, self.label] - others) / logits.abs().amax(1).clamp_min(1)
 
     def probe(self, count: int) -> Tensor:
         """Looks for the counterexample nearest to 0 on a grid of γ: cheap, and most pictures that have one show it.
@@ -87,15 +111,18 @@ class Judge:
         """
         grid = self.threat.box.grid(count).to(self.x.device)
         first, last = self.threat.box.lower[0], self.threat.box.upper[0]
-        wrong, changed = list[tuple[float, float]](), list[Tensor]()
-        size = max(2, _VALUES // self.x.numel())
-        for start in range(0, count - 1, size - 1):
-            some = grid[start : start + size]
-            moved = 255 * self.threat.transform(self.x, some, self.threat.interpolation)
+        changed, states, clear = list[Tensor](), list[Tensor](), list[Tensor]()
+        part = max(2, _VALUES // self.x.numel())
+        for start in range(0, count - 1, part - 1):
+            moved = 255 * self.threat.transform(self.x, grid[start : start + part], self.threat.interpolation)
             changed.append(self.sight.changes(moved))
-            clear = ((moved - 0.5) - (moved - 0.5).round()).abs().flatten(1).amin(1) > 1e-8
-            bad = (self._leads(self.sight.states(moved / 255)) < -self.slack) & clear
-            wrong += [(g / last if g > 0 else g / first if g < 0 else 0.0, g) for g in some[bad, 0].tolist()]
+            clear.append(((moved - 0.5) - (moved - 0.5).round()).abs().flatten(1).amin(1) > 1e-8)
+            states.append(self.sight.states(moved / 255))
+            if start:  # the last one of a part is the first one of the next
+                clear[-1], states[-1] = clear[-1][1:], states[-1][1:]
+        leads = torch.cat([self._leads(some) for some in torch.split(torch.cat(states), self.size)])
+        bad = (leads < -self.slack) & torch.cat(clear)
+        wrong = [(g / last if g > 0 else g / first if g < 0 else 0.0, g) for g in grid[bad, 0].tolist()]
         for t, gamma in sorted(wrong)[:16]:
             at = torch.tensor([[gamma]], dtype=grid.dtype, device=grid.device)
             moved = self.threat.transform(self.x, at, self.threat.interpolation)
@@ -104,14 +131,34 @@ class Judge:
                 break
         return torch.cat(changed)
 
-    def ask(self, image: Tensor, where: Tensor) -> None:
-        """Whether all of the images get the label: if not, the limit moves inwards."""
-        lead = self._leads(image)
+    def ask(self, states: Tensor, where: Tensor) -> None:
+        """Whether all of the images get the label: if not, the limit moves inwards. On a GPU the answer to a batch is
+        looked at while the next one is computed.
+        """
+        lead, ready = self._leads(states), None
         self.evaluated += lead.numel()
+        if self.gpu:
+            lead = torch.empty(lead.shape, dtype=lead.dtype, pin_memory=True).copy_(lead, non_blocking=True)
+            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            ready.record()
+        self._open.append(_Asked(states, where, lead, ready))
+        while len(self._open) > self.gpu:
+            self._settle(self._open.popleft())
+
+    def finish(self) -> None:
+        """Looks at all answers that are still open."""
+        while self._open:
+            self._settle(self._open.popleft())
+
+    def _settle(self, asked: _Asked) -> None:
+        if asked.ready is not None:
+            asked.ready.synchronize()
+        lead = asked.lead
         if not (smallest := float(lead.min())) > self.slack:
             smallest = float(lead[lead > self.slack].amin()) if bool((lead > self.slack).any()) else math.inf
-            self._failed(image, where, lead)
+            self._failed(asked.states, asked.where, lead.to(asked.where.device))
         self.smallest = min(self.smallest, smallest)
+        self.settled += lead.numel()
 
     def _failed(self, image: Tensor, where: Tensor, lead: Tensor) -> None:
         """Takes note of the images that failed, if one of them has an onset below the limit."""

@@ -44,6 +44,7 @@ _FIRST = (
     1 << 26
 )  # values that the pictures of the first slice have, and on a GPU 32 times as many; each slice has twice
 # as many as the one before, up to what memory allows
+_LARGE = 1 << 15  # values in a picture of which a CPU asks about fewer to begin with
 _SLICES = 16  # at least, if the time is limited
 _USUAL = Terms()
 
@@ -66,7 +67,7 @@ class Verdict:
     image: Tensor | None  # uint8 [C,H,W]
     scope: str
     reason: str
-    images: int  # that can occur in held·Γ, all of which got the label
+    images: int  # that can occur in held·Γ, from what was proved already on: all of them got the label
     evaluated: int
     crossings: int
     cliques: int
@@ -75,6 +76,7 @@ class Verdict:
     smallest_margin: float  # of those that got the label, in units of max(1, largest |logit|), as the slack
     seconds_isolation: float
     seconds_classifier: float
+    interrupted: bool = False  # by Ctrl-C: what was proved by then holds
 
     @property
     def verified(self) -> bool:
@@ -99,13 +101,16 @@ def verify(
     if why := refusal(threat, terms.step, terms.stem is not None):
         raise ValueError(why)
     sight = sight_of(x, threat, terms.tolerance, terms.step, terms.stem)
-    judge = Judge(classifier, sight, label, terms.slack)
-    changed = judge.probe(255)
+    judge = Judge(classifier, sight, label, terms)
     walk = _Walk(sight, terms, judge, progress)
-    for start, end in _slices(changed, sight, min(1.0, judge.limit), terms):
-        if start >= judge.limit:
-            break
-        walk.go(start, end)
+    try:
+        changed = judge.probe(255 if x.is_cuda or x.numel() < _LARGE else 33)
+        for start, end in _slices(changed, sight, min(1.0, judge.limit), terms):
+            if start >= judge.limit:
+                break
+            walk.go(start, end)
+    except KeyboardInterrupt:
+        walk.interrupted()
     if progress is not None:
         progress(1000, 1000)
     held = 1.0 if judge.limit == math.inf else min(judge.limit, 1.0) * (1 - 1e-12)
@@ -125,6 +130,7 @@ def verify(
         smallest_margin=judge.smallest,
         seconds_isolation=walk.isolation,
         seconds_classifier=time.perf_counter() - began - walk.isolation,
+        interrupted=walk.stopped,
     )
 
 
@@ -147,8 +153,8 @@ def _slices(changed: Tensor, sight: Sight, share: float, terms: Terms) -> list[t
         ends.append(reached)
         part *= 2
     found = [_between(total, place, e) for e in ends]
-    edges = sorted({0.0, *(e for e in found if 0 < e < share), share})
-    return list(pairwise(edges)) or [(0.0, share)]
+    edges = sorted({terms.proved, *(e for e in found if terms.proved < e < share), max(share, terms.proved)})
+    return list(pairwise(edges)) or [(terms.proved, share)]
 
 
 def _between(total: Tensor, place: Tensor, value: float) -> float:
@@ -174,9 +180,11 @@ class _Walk:
     def __init__(self, sight: Sight, terms: Terms, judge: Judge, progress: Callable[[int, int], None] | None) -> None:
         self.sight, self.threat, self.terms, self.judge, self.progress = sight, sight.threat, terms, judge, progress
         self.until = time.perf_counter() + (math.inf if terms.time_limit is None else terms.time_limit)
-        self.whole = min(1.0, judge.limit) or 1.0
         self.crossings = self.cliques = self.bundles = self.unresolved = self.images = 0
-        self.isolation, self.followed = 0.0, True
+        self.isolation, self.followed, self.stopped = 0.0, True, False
+        self.asked = 0  # images handed to the judge
+        self.marks: list[tuple[float, int]] = [(terms.proved, 0)]  # t, and how many were before all of larger onset
+        self.halves: list[_Half] = []
 
     @property
     def scope(self) -> str:
@@ -188,7 +196,8 @@ class _Walk:
         if self._late(start):
             return
         began, most = time.perf_counter(), self.terms.combinations(self.threat)
-        halves = list(self._halves(start, end, most))
+        self.marks = [(start, self.asked)]
+        self.halves = halves = list(self._halves(start, end, most))
         self.isolation += time.perf_counter() - began
         self.unresolved += (beyond := sum(h.made.unresolved for h in halves))
         doubt = min(h.made.doubt / h.unit for h in halves)
@@ -196,6 +205,21 @@ class _Walk:
         size = self.terms.size(self.sight.x)
         for image, where in _full(self._outwards(halves, size), size):
             self.judge.ask(image, where)
+        self.judge.finish()
+        self._count()
+
+    def interrupted(self) -> None:
+        """Keeps what is proved. Images are asked about in the order in which they are made, and the judge counts those
+        whose answers it has seen: of less onset than t are none but those made before t was noted.
+        """
+        seen = [t for t, before in self.marks if before <= self.judge.settled]
+        self.judge.end(max(seen), "undecided, as it was interrupted")
+        self.stopped = True
+        self._count()
+
+    def _count(self) -> None:
+        """What was found in the slice at hand, once."""
+        halves, self.halves = self.halves, []
         self.crossings += sum(len(h.made.crossings) for h in halves)
         self.cliques += sum(h.made.base.numel() for h in halves)
         self.bundles += sum(h.made.bundles for h in halves)
@@ -207,7 +231,7 @@ class _Walk:
         if late := time.perf_counter() > self.until:
             self.judge.end(t, f"undecided, as the time limit of {self.terms.time_limit:g} s was reached")
         elif self.progress is not None:
-            self.progress(int(1000 * min(1.0, t / self.whole)), 1000)
+            self.progress(int(1000 * min(1.0, t / (min(1.0, self.judge.limit) or 1.0))), 1000)
         return late
 
     def _halves(self, start: float, end: float, most: int) -> Iterator[_Half]:
@@ -233,7 +257,9 @@ class _Walk:
             if t >= self.judge.limit or self._late(t):
                 return
             chunks, h = ways[way]
+            self.marks.append((t, self.asked))
             for image, where in chunks.images(i):
+                self.asked += len(image)
                 yield image, torch.cat((h.side * where[:, :2], where[:, 2:] / h.unit), 1)
 
 

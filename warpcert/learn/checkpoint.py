@@ -42,7 +42,7 @@ def restore(
     if theirs != recipe:
         changed = [k for k, v in recipe.to_dict().items() if theirs.to_dict()[k] != v]
         raise ValueError(
-            f"{path} belongs to a recipe with another {', '.join(changed)}; use another folder, or do not resume"
+            f"{path} belongs to a recipe with a different {', '.join(changed)}; use another folder, or do not resume"
         )
     states: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():

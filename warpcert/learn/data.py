@@ -77,7 +77,7 @@ class Dataset:
         return Dataset(self.name, self.images[start:stop], self.labels[start:stop], self.classes)
 
     def shuffled(self) -> Dataset:
-        """In another order, always the same."""
+        """In a fixed random order."""
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(self)))
         return Dataset(self.name, self.images[order], self.labels[order], self.classes)
 

@@ -71,7 +71,7 @@ def open_model(name: str, shape: tuple[int, ...] | None, device: torch.device) -
             raise ValueError(f"the data has items of shape {list(shape)}, but the model takes {list(config.shape)}")
         return Opened(network.to(device), config.classes, facts, about)
     if shape is None:
-        raise ValueError(f"say the shape of the pictures that {name} takes")
+        raise ValueError(f"the shape of the pictures that {name} takes is needed")
     if _is_entry(name):
         f, fingerprint = _entry(name, device)
         label = name.rpartition(":")[2]
@@ -121,7 +121,7 @@ def _probe(f: Logits, name: str, shape: tuple[int, ...], device: torch.device) -
         raise ValueError(f"{name} answers the same batch differently each time (dropout?): export it in eval mode")
     if not torch.allclose(alone, first[:1], rtol=1e-3, atol=1e-3):
         raise ValueError(
-            f"{name} answers a picture differently in other company (batch statistics?): export it in eval mode"
+            f"{name} answers a picture differently in other batches (batch statistics?): export it in eval mode"
         )
     return first.shape[1]
 

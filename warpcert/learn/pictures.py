@@ -21,7 +21,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from PIL.Image import Image as Raster
 
-__all__ = ["MOST", "Picture", "decode", "encode", "fitted", "read_picture", "write_picture"]
+__all__ = ["MOST", "Picture", "decode", "encode", "fitted", "held_by_float32", "read_picture", "write_picture"]
 
 MOST = 2**24  # pixels that are ever unpacked: more than a photograph of 12 megapixels
 FORMATS = ("PNG", "JPEG")
@@ -46,6 +46,12 @@ class Picture:
     def image(self) -> Tensor:
         """float32 [C,H,W] in [0,1]."""
         return self.levels.float() / 255
+
+
+def held_by_float32(x: Tensor) -> Tensor:
+    """Which values stay what they are in float32: those that it represents, and k/255, the 8-bit ones."""
+    exact = x.double()
+    return (x.float().to(x.dtype) == x) | (((255 * exact).round() / 255 - exact).abs() <= 2**-52)
 
 
 def decode(raw: bytes, shape: tuple[int, ...] | None = None, name: str = "the picture") -> Picture:

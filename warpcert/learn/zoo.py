@@ -1,7 +1,8 @@
 """Classifiers by name: weights files of the package, checked against a manifest.
 
 The manifest, assets/models.json, lists name, task, licence, size, SHA-256 and the certified figures. The small ones lie
-beside it; the others are in the folder `recipes` of the source tree (recipes/NAME/model.safetensors).
+beside it; the others are in the folder `recipes` of the source tree (recipes/NAME/model.safetensors). A name is looked
+up without loading torch.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from warpcert.classifier import About, Classifier, storage
-from warpcert.classifier.voting import Logits
+if TYPE_CHECKING:
+    from warpcert.classifier import About, Classifier
+    from warpcert.classifier.voting import Logits
 
 __all__ = ["EMBEDDED", "FOLDER_VARIABLE", "Listing", "find", "is_here", "listing_of", "load", "manifest", "read"]
 
@@ -36,6 +38,7 @@ class Listing:
     bytes: int
     sha256: str
     figures: dict[str, str] = field(default_factory=dict)  # what was certified → share of test images
+    deviation: dict[str, float] = field(default_factory=dict)  # largest of logits, of so many images, beside the slack
 
 
 @cache
@@ -81,6 +84,8 @@ def is_here(name: str) -> bool:
 
 def read(name: str) -> tuple[Logits, dict[str, Any], About]:
     """Network, facts and purpose of the classifier of that name, or in that file."""
+    from warpcert.classifier import storage
+
     network, facts, about = storage.read(find(name))
     return network, facts, replace(about, name=about.name or Path(name).stem)
 
@@ -92,6 +97,8 @@ def load(name: str) -> Classifier:
     >>> net.kind, net.step, net.threat.transform.name, net.method
     ('levels', 32, 'rotation', 'exact')
     """
+    from warpcert.classifier import storage
+
     return storage.configured(*read(name))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpcert.methods.base import Method
+from warpcert.methods.base import Interrupted, Method
 from warpcert.methods.cover import Cover
 from warpcert.methods.dist_d import DistD, Online
 from warpcert.methods.dist_x import DistX
@@ -10,7 +10,7 @@ from warpcert.methods.exact import Exact
 from warpcert.methods.heuristic import Base
 from warpcert.methods.indiv import Indiv
 from warpcert.methods.outlook.forecast import Forecast
-from warpcert.methods.registry import METHODS, certify, certify_with, chosen, foresee, get, suitable, threat_for
+from warpcert.methods.registry import METHODS, certify, certify_with, chosen, foresee, get, go_on, suitable, threat_for
 
 __all__ = [
     "METHODS",
@@ -21,6 +21,7 @@ __all__ = [
     "Exact",
     "Forecast",
     "Indiv",
+    "Interrupted",
     "Method",
     "Online",
     "certify",
@@ -28,6 +29,7 @@ __all__ = [
     "chosen",
     "foresee",
     "get",
+    "go_on",
     "suitable",
     "threat_for",
 ]

@@ -21,6 +21,7 @@ from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
 
 __all__ = [
+    "Interrupted",
     "Method",
     "Progress",
     "Sampling",
@@ -35,6 +36,14 @@ __all__ = [
 ]
 
 Progress = Callable[[int, int], None]  # (done, of)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with a certificate of what was proved by then."""
+
+    def __init__(self, certificate: Certificate) -> None:
+        super().__init__()
+        self.certificate = certificate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +67,12 @@ class Method(ABC):
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
         """The certificate about x, once `fitting` has let it in."""
+
+    def go_on(
+        self, made: Certificate, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
+    ) -> Certificate:
+        """The certificate about x, for which `made` is one already that was interrupted; by default from the start."""
+        return self.certify(classifier, x, threat, progress)
 
     @abstractmethod
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:

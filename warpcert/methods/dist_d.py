@@ -108,8 +108,8 @@ def _certified(
     calibration = method.calibration
     assert calibration is not None  # `refuses` says so
     calibration.check_image(x)
-    run = Votes(method, form, classifier, x, threat, calibration.defence, progress)
-    return run.certify(calibration.error(), method.alpha, share=calibration.share())
+    run = Votes(method, form, classifier, x, threat, calibration.defence)
+    return run.certify(calibration.error(), method.alpha, progress, share=calibration.share())
 
 
 def _foreseen(method: DistD | Online, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:

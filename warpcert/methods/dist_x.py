@@ -62,13 +62,13 @@ class DistX(Sampling):
     ) -> Certificate:
         sup, betas, rank = named(self.bound, self.time_limit), self.betas, self.rank
         defence = replace(classifier.defence(threat.transform), reference=self.reference)
-        run = Votes(self, "joint", classifier, x, threat, defence, progress)
+        run = Votes(self, "joint", classifier, x, threat, defence)
         alpha = run.ledger.spend("error bound", self.alpha / 2)
         if stats.exceedance_bound(betas, alpha, rank) >= 0.5:
             raise ValueError(f"{betas} β's can never bound ρ below ½ at α = {alpha:g} and rank {rank}; 500 is usual")
         rule = Rule(betas, alpha, rank, 1.02 if self.guessed else None)
         error = bound_error(sup.watched(progress), x, defence, threat, rule, run.generator)
-        return run.certify(error, self.alpha / 2)
+        return run.certify(error, self.alpha / 2, progress)
 
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
         defence = replace(classifier.defence(threat.transform), reference=self.reference)

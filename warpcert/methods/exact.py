@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 from torch import Tensor
 
 from warpcert.certificates import Certificate, Enumeration, ErrorBound, Exhausted, Kind
 from warpcert.classifier import Classifier
+from warpcert.classifier.swift import swift
 from warpcert.classifier.voting import ABSTAIN
 from warpcert.exhaustive.glance import glance
 from warpcert.exhaustive.paths import refusal
 from warpcert.exhaustive.verify import Terms, Verdict, verify
-from warpcert.methods.base import Method, Progress, positive_limit, refuse_tf32, subject
+from warpcert.methods.base import Interrupted, Method, Progress, positive_limit, refuse_tf32, subject
 from warpcert.methods.outlook.forecast import Forecast, network_pace
 from warpcert.methods.outlook.remedies import against_pictures
 from warpcert.threat import Threat
@@ -56,19 +58,32 @@ class Exact(Method):
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
+        return self._certify(classifier, x, threat, progress, None)
+
+    def go_on(
+        self, made: Certificate, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
+    ) -> Certificate:
+        known = made if isinstance(made, Exhausted) and made.reach and made.counterexample is None else None
+        return self._certify(classifier, x, threat, progress, known)
+
+    def _certify(
+        self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None, known: Exhausted | None
+    ) -> Certificate:
+        """`known` proves a part of the range: the walk goes on from its end, and what it counted is added."""
         refuse_tf32(x, classifier.slack)
         start, slack, tolerance, step = time.perf_counter(), classifier.slack, threat.off_by, classifier.step
-        terms = self._terms(classifier, threat)
-        f = classifier if classifier.stem is None else classifier.logits  # of what the stem makes of a picture
-        verdict = verify(f, x, threat, terms=terms, progress=progress)
-        seen = x if step > 1 else threat.transform.quantize(x)
-        scores = tuple(classifier(seen[None])[0].tolist())
-        done, found = None, verdict.crossings
+        proved = known.found if known else None
+        terms = replace(self._terms(classifier, threat), proved=proved.held if proved else 0.0)
+        f, label = self._asked(classifier, x, terms), known.label if known else None
+        verdict = verify(f, x, threat, label, terms, progress)
+        scores = tuple(classifier((x if step > 1 else threat.transform.quantize(x))[None])[0].tolist())
+        done, found = None, verdict.crossings + (proved.crossings if proved else 0)
         if verdict.held is not None:
             margin, scope = verdict.smallest_margin, verdict.scope
             done = Enumeration(verdict.images, found, margin, slack, scope, verdict.held, tolerance)
+            done = done.after(proved) if proved else done
         isolation = ErrorBound(0.0, 0.0, Kind.PROVED, "crossings", cells=found, seconds=verdict.seconds_isolation)
-        return Exhausted(
+        made = Exhausted(
             method=self.name,
             label=verdict.label if done else ABSTAIN,
             threat=threat,
@@ -81,10 +96,13 @@ class Exact(Method):
             found=done,
             counterexample=None if verdict.gamma is None else (verdict.gamma,),
             version=__version__,
-            passes=verdict.evaluated,
-            seconds=time.perf_counter() - start,
+            passes=verdict.evaluated + (proved.images if proved else 0),
+            seconds=time.perf_counter() - start + (known.seconds if known else 0.0),
             reason=self._why(verdict, classifier),
         )
+        if verdict.interrupted:
+            raise Interrupted(made)
+        return made
 
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
         terms = self._terms(classifier, threat)
@@ -95,6 +113,13 @@ class Exact(Method):
         memory = found.memory + 5 * size * x.numel()
         return Forecast(found.images, seconds, memory, crowded).within(self.time_limit).advised(advice)
 
+    @staticmethod
+    def _asked(classifier: Classifier, x: Tensor, terms: Terms) -> Callable[[Tensor], Tensor]:
+        """The classifier as a function of what it sees: rounded already, and made of means, where it does that."""
+        one = classifier.preprocess(x[None])
+        f = swift(classifier, one.expand(terms.size(x), *one.shape[1:]))
+        return lambda seen: f(classifier.preprocess(seen))
+
     def _terms(self, classifier: Classifier, threat: Threat) -> Terms:
         c = classifier
         return Terms(c.slack, threat.off_by, c.step, c.stem, self.batch, time_limit=self.time_limit)
@@ -103,5 +128,5 @@ class Exact(Method):
         """What ended the walk before Γ did, with a remedy where there were too many pictures."""
         if verdict.verified:
             return ""
-        crowded = verdict.reason.startswith("undecided, as")
+        crowded = verdict.reason.startswith("undecided, as") and not verdict.interrupted
         return f"{verdict.reason}: {against_pictures(classifier)}" if crowded else verdict.reason

@@ -34,8 +34,8 @@ class Base(Sampling):
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
-        run = Votes(self, "base", classifier, x, threat, classifier.defence(threat.transform), progress)
-        return run.certify(NO_ERROR, self.alpha)
+        run = Votes(self, "base", classifier, x, threat, classifier.defence(threat.transform))
+        return run.certify(NO_ERROR, self.alpha, progress)
 
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
         defence = classifier.defence(threat.transform)

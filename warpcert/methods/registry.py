@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from warpcert.certificates import Certificate
 from warpcert.certificates.sealed import picture_digest
 from warpcert.classifier import Classifier
 from warpcert.errors.calibration import Calibration
-from warpcert.methods.base import Method, Progress, fitting
+from warpcert.methods.base import Interrupted, Method, Progress, fitting
 from warpcert.methods.cover import Cover
 from warpcert.methods.dist_d import DistD, Online
 from warpcert.methods.dist_x import DistX
@@ -21,7 +22,7 @@ from warpcert.methods.indiv import Indiv
 from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
 
-__all__ = ["METHODS", "certify", "certify_with", "chosen", "foresee", "get", "suitable", "threat_for"]
+__all__ = ["METHODS", "certify", "certify_with", "chosen", "foresee", "get", "go_on", "suitable", "threat_for"]
 
 METHODS: dict[str, type[Method]] = {m.name: m for m in (Exact, Cover, DistX, DistD, Online, Indiv, Base)}
 
@@ -54,15 +55,21 @@ def threat_for(classifier: Classifier, threat: Threat | None) -> Threat:
     """The threat, or the classifier's own."""
     if found := threat or classifier.threat:
         return found
-    raise ValueError("say what it should survive: a threat, for instance wc.Threat.rotation(degrees=30)")
+    raise ValueError("a threat is missing, for instance wc.Threat.rotation(degrees=30)")
 
 
 def certify(
     classifier: Classifier, x: Tensor, threat: Threat | None = None, *, method: str | None = None, **settings: Any
 ) -> Certificate:
-    """How far the classifier's answer about x survives the threat: `Classifier.certify` calls this."""
+    """How far the classifier's answer about x survives the threat: `Classifier.certify` calls this.
+
+    Ctrl-C ends exhaustive verification with a certificate of the range that is proved by then.
+    """
     against = threat_for(classifier, threat)
-    return certify_with(chosen(classifier, method, **settings), classifier, x, against)
+    try:
+        return certify_with(chosen(classifier, method, **settings), classifier, x, against)
+    except Interrupted as stop:
+        return stop.certificate
 
 
 def certify_with(
@@ -73,7 +80,29 @@ def certify_with(
     if seed is not None and "seed" in method.settings():
         method = replace(method, seed=seed)  # type: ignore[call-arg]
     x = fitting(method, classifier, x, threat)
-    return replace(method.certify(classifier, x, threat, progress), picture=picture_digest(x))
+    return _about(x, lambda: method.certify(classifier, x, threat, progress))
+
+
+def go_on(
+    method: Method, made: Certificate, classifier: Classifier, x: Tensor, threat: Threat,
+    progress: Progress | None = None,
+) -> Certificate:  # fmt: skip
+    """The same, from where a certificate about x ends that was interrupted; a ValueError if it is about another."""
+    x = fitting(method, classifier, x, threat)
+    same = made.picture == picture_digest(x) and made.classifier.fingerprint == classifier.fingerprint
+    if not same or made.threat != threat or made.method != method.name:
+        raise ValueError(
+            "this certificate is about another picture, classifier or threat: there is nothing to go on from"
+        )
+    return _about(x, lambda: method.go_on(made, classifier, x, threat, progress))
+
+
+def _about(x: Tensor, certify: Callable[[], Certificate]) -> Certificate:
+    """With the digest of the picture, also where it is interrupted."""
+    try:
+        return replace(certify(), picture=picture_digest(x))
+    except Interrupted as stop:
+        raise Interrupted(replace(stop.certificate, picture=picture_digest(x))) from None
 
 
 def foresee(method: Method, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:

@@ -57,9 +57,9 @@ class Votes:
         x: Tensor,
         threat: Threat,
         defence: Defence,
-        progress: Progress | None = None,
     ) -> None:
-        self.start, self.progress, self.done = time.perf_counter(), progress, 0
+        self.start, self.done = time.perf_counter(), 0
+        self.progress: Progress | None = None
         self.inner = classifier.inner
         self.method, self.form = method, form if self.inner is None or form == "base" else "nested"
         self.classifier, self.x, self.threat, self.defence = classifier, x, threat, defence
@@ -69,8 +69,9 @@ class Votes:
         self.generator, self.seed = method.generator(x.device)
         self.ledger = stats.Ledger(method.alpha)
 
-    def certify(self, error: ErrorBound, alpha: float, **more: Any) -> Voted:
+    def certify(self, error: ErrorBound, alpha: float, progress: Progress | None, **more: Any) -> Voted:
         """Guesses the label, then tests it around every window's centre with alpha shared equally."""
+        self.progress = progress
         share = alpha / len(self.centers)
         self._check_n(share, error)
         guessed = self._guess()

@@ -166,7 +166,7 @@ class LipschitzNet(nn.Module):
         x = self.body[1:](pad(x, (0, 0, 0, 0, 0, self.config.width - x.shape[1])))
         x = x.flatten(1) if self.flatten else x.sum((2, 3)) / math.sqrt(self.places)  # both 1-Lipschitz
         with torch.autocast(x.device.type, enabled=False):  # margins are small beside bfloat16's steps
-            logits: Tensor = self.head(x.float())
+            logits: Tensor = self.head(x.to(self.head.weight.dtype))
         return logits / self.divisor
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from warpcert.errors.base import SupBound
 from warpcert.errors.calibration import Calibrating, Calibration, Plan
+from warpcert.errors.sampled import Sampled
 from warpcert.learn.data import Dataset
 from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.journal import Step, measured
@@ -16,7 +18,8 @@ from warpcert.paper.row import Size
 __all__ = ["ALPHA", "calibrated", "calibration_data", "plan"]
 
 ALPHA = 0.001  # of q_E, and per picture
-FACTOR = 1.1  # E is this times the largest error seen
+FACTOR = 1.1  # E is this times the largest error seen …
+GLANCE = 17  # … at so many γ per axis
 
 
 def calibration_data(desk: Desk, test: Dataset, train: str, size: Size) -> Dataset:
@@ -30,7 +33,7 @@ def calibration_data(desk: Desk, test: Dataset, train: str, size: Size) -> Datas
         except Missing:
             pass
     if len(test) < size.images + wanted:
-        raise Missing(f"{wanted} pictures to calibrate on, beyond those of {test.name}: give --data-root")
+        raise Missing(f"{wanted} pictures to calibrate on, beyond those of {test.name}: name the data folder")
     return test.part(len(test) - wanted, len(test))
 
 
@@ -43,13 +46,18 @@ def calibrated(
 ) -> Generator[Step, None, Calibration]:
     """E from the first `estimate` pictures of the dataset, unless the plan states it, and q_E tested on the `test`
     after them; writes calibration.json.
+
+    E may be chosen in any way: FACTOR times the largest error sampled. That it holds is tested with the plan's bound.
     """
     config = config | {"defence": work.defence.to_dict(), "threat": work.threat.to_dict()}
     first = range(0 if work.plan.E is not None else min(size.estimate, len(dataset) - 1))
     rest = range(len(first), min(len(first) + size.test, len(dataset)))
     errors: list[float] = []
     if first:
-        largest = lambda index: work.largest(desk.image(dataset, index), index)  # noqa: E731
+        sup = work.plan.sup
+        sup = sup if isinstance(sup, Sampled) else Sampled(gammas=GLANCE**work.threat.box.dim)
+        glance = replace(work, plan=replace(work.plan, bound=sup))
+        largest = lambda index: glance.largest(desk.image(dataset, index), index)  # noqa: E731
         errors = yield from measured(folder / "estimate", config, first, largest, "choose E")
     E = work.chosen(errors)
     accepts = lambda index: work.accepts(desk.image(dataset, index), index, E)  # noqa: E731

@@ -15,10 +15,10 @@ from warpcert.methods import Method
 from warpcert.paper.journal import Step
 from warpcert.runs import album
 from warpcert.runs.job import AttackPlan, Held, Job
-from warpcert.runs.store import Store
+from warpcert.runs.store import Store, read_records
 from warpcert.threat import Threat
 
-__all__ = ["Certified", "Certifying"]
+__all__ = ["Certified", "Certifying", "certified"]
 
 SEED = 0
 
@@ -70,6 +70,11 @@ class Certifying:
             records = sorted((r for r in store.records if r["index"] in indices), key=lambda r: int(r["index"]))
         album.keep(folder, self.dataset, list(indices))
         return [_read(record) for record in records]
+
+
+def certified(folder: Path) -> list[Certified]:
+    """What a run folder, packed or not, holds, by index."""
+    return [_read(record) for record in sorted(read_records(folder), key=lambda r: int(r["index"]))]
 
 
 def _read(record: dict[str, Any]) -> Certified:

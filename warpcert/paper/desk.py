@@ -51,7 +51,7 @@ class Desk:
         try:
             found = data.load(name, split, self.data_root)
         except ValueError:
-            raise Missing(f"the {name} data: give the folder that has them with --data-root") from None
+            raise Missing(f"the {name} data: name the folder that has them") from None
         return found if name == "mnist500" else found.shuffled()
 
     def file(self, name: str) -> Path:
@@ -60,7 +60,7 @@ class Desk:
         path = self.files.get(name) or (root / FILES[name] if root else None)
         if path is None or not path.exists():
             where = f"; {path} is not there" if path else ""
-            raise Missing(f"the {name} data: give its path with --{name}{where}")
+            raise Missing(f"the {name} data: give the path of its file{where}")
         return path
 
     def classifier(self, *names: str) -> Classifier:

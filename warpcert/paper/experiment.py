@@ -6,8 +6,11 @@ import json
 import math
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import final
+
+import torch
 
 from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.journal import RECORDS, Step, read_journal
@@ -73,6 +76,8 @@ def run(experiment: Experiment, desk: Desk, command: str) -> Iterator[tuple[str,
         notes=(*([QUICK] if desk.quick else []), *experiment.notes),
         figures=tuple(figures),
         runs=tuple(map(str, runs)),
+        device=_device(desk.device),
+        date=datetime.now(UTC).date().isoformat(),
     )
     table.write(folder)
 
@@ -105,6 +110,11 @@ def _line(experiment: Experiment, row: Row, desk: Desk) -> Generator[tuple[str, 
     return _Line((row.case, *measured), (None, *cited), " ".join(filter(None, said)))
 
 
+def _device(device: torch.device) -> str:
+    """What a reader calls it."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+
+
 def _runs(folder: Path) -> list[Path]:
     """The files of certificates below a row's folder."""
     return sorted(folder.rglob(CERTIFICATES))
@@ -123,7 +133,7 @@ def _refuse_mixture(folder: Path, quick: bool) -> None:
         other = json.loads(path.read_text(encoding="utf-8")).get("quick")
         if other is not quick:
             said = "a quick run" if other else "a full run"
-            raise ValueError(f"{folder} holds {said}; choose another --out, or remove it")
+            raise ValueError(f"{folder} holds {said}; choose another folder, or remove it")
 
 
 def _plain(cell: Cell) -> Cell:

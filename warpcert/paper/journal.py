@@ -3,6 +3,7 @@ rewritten."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -13,11 +14,12 @@ from typing import Any, Self, final
 from warpcert.certificates.sealed import unseal
 from warpcert.runs.lines import Lines, read_lines, write_json
 
-__all__ = ["RECORDS", "Journal", "Step", "measured", "read_journal"]
+__all__ = ["PACKED", "RECORDS", "Journal", "Step", "measured", "pack", "read_journal"]
 
 Step = tuple[str, int, int]  # what is being done, items done, items in all
 
 CONFIG, RECORDS = "config.json", "records.jsonl"
+PACKED = RECORDS + ".gz"
 
 
 @final
@@ -57,17 +59,26 @@ def _claim(folder: Path, config: dict[str, Any], started: bool) -> None:
     differing = sorted(k for k in present.keys() | config.keys() if present.get(k) != config.get(k))
     if differing:
         raise ValueError(
-            f"{folder} was measured with another {', '.join(differing)}; choose another folder, or remove it"
+            f"{folder} was measured with a different {', '.join(differing)}; choose another folder, or remove it"
         )
 
 
 def read_journal(folder: Path) -> Iterator[dict[str, Any]]:
-    """The complete records of a folder in the order they were written, each with its digest checked."""
-    for number, record in read_lines(folder / RECORDS):
+    """The complete records of a folder, plain or packed, as they were written, each with its digest checked."""
+    path = folder / (PACKED if (folder / PACKED).is_file() else RECORDS)
+    for number, record in read_lines(path):
         try:
             yield unseal(record)
         except ValueError as error:
-            raise ValueError(f"{folder / RECORDS}, line {number} is not a record: {error}") from None
+            raise ValueError(f"{path}, line {number} is not a record: {error}") from None
+
+
+def pack(journal: Path, folder: Path) -> None:
+    """Keeps a journal's configuration and records, compressed, in another folder."""
+    text = (journal / RECORDS).read_bytes()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PACKED).write_bytes(gzip.compress(text, 9, mtime=0))
+    (folder / CONFIG).write_bytes((journal / CONFIG).read_bytes())
 
 
 def measured(

@@ -12,7 +12,7 @@ from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.journal import Step
 from warpcert.report.table import Cell
 
-__all__ = ["NONE", "Beside", "Measured", "Row", "Size", "Unmeasured", "Work"]
+__all__ = ["NONE", "TIMES", "Beside", "Measured", "Row", "Size", "Unmeasured", "Versus", "Work"]
 
 Work = Generator[Step, None, dict[str, Cell]]  # yields after every item, returns the cells by column
 
@@ -80,6 +80,34 @@ class Beside(Row):
 
     def work(self, desk: Desk, folder: Path) -> Work:
         return self.of.work(desk, folder.parent / self.of.name)
+
+
+TIMES = "× {}"  # column of a quotient
+
+
+@final
+@dataclass(frozen=True)
+class Versus(Row):
+    """A row with quotients: how many times as much of each of the `columns` it has as the row `than`, which the same
+    table has measured before.
+    """
+
+    name: str
+    case: str
+    of: Row
+    than: Row
+    columns: tuple[str, ...]
+
+    def work(self, desk: Desk, folder: Path) -> Work:
+        than = yield from self.than.work(desk, folder.parent / self.than.name)
+        own = yield from self.of.work(desk, folder)
+        pairs = {c: (_amount(own[c]), _amount(than[c])) for c in self.columns}
+        return own | {TIMES.format(c): a / b for c, (a, b) in pairs.items() if b}
+
+
+def _amount(cell: Cell) -> float:
+    """Of a text like "123 passes" or "34°" the number counts."""
+    return float(str(cell).rstrip("°").split()[0])
 
 
 @final

@@ -117,7 +117,7 @@ def _shown(run: RunFolder, row: Row, deep: bool) -> list[Shown]:
     if attacked is not None:
         shown.append(Shown(caption, _img(attacked, caption)))
         ends = possible(attacked, c.threat) if deep else None
-        words = ("every possible original is at least this", "and at most this")
+        words = ("lower bound on every possible original", "upper bound")
         shown += [Shown(w, _img(end, w)) for end, w in zip(ends or (), words, strict=False)]
     return shown
 

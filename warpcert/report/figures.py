@@ -78,11 +78,11 @@ def accuracy(title: str, series: Sequence[Series]) -> Figure:
             chart.whisker((at[-1], 100 * bounds[-1][0]), 100 * bounds[-1][1], CSS[kind])
         chart.curve(_stairs(at, [100 * s for s in shares]), CSS[kind], dash)
         legend.append(Entry(name, kind, dash))
-    what, drawn = thing(t), "The pale band" if len(series) == 1 else "The upright bar at its end"
+    what, drawn = thing(t), "The pale band" if len(series) == 1 else "The vertical bar at its end"
     caption = (
-        f"Choose a range below: the line's height is the share of {what}s whose right answer is certified under every "
-        f"{t.noun} up to there. {drawn} says where that share lies among all such {what}s, with confidence 95 %, since "
-        "those certified are a sample."
+        f"Pick a range on the horizontal axis: the line's height is the share of {what}s whose correct answer is "
+        f"certified under every {t.noun} up to it. {drawn} is the 95 % confidence interval of that share, since the "
+        f"certified {what}s are only a sample."
     )
     alt = f"Certified accuracy against the {t.noun}: {', '.join(name for name, _ in series)}"
     return Figure(title, chart.svg(alt), caption, legend)
@@ -116,7 +116,7 @@ def ranges(rows: Sequence[Row]) -> Figure:
     none, bars_said = len(rows) - len(found), f"{right} bar{'' if right == 1 else 's'}"
     caption = (
         f"One bar for each {thing(t)}, the longest first: its answer {sure} under every {t.noun} from the lower to the "
-        f"upper end of the bar. {bars_said} with the right answer, {len(found) - right} with a wrong one (red); "
+        f"upper end of the bar. {bars_said} with the correct answer, {len(found) - right} with a wrong one (red); "
         f"{none} of {len(rows)} {thing(t)}s have no certificate."
     )
     return Figure(f"Certified range of each {thing(t)}", chart.svg(f"Certified range per {thing(t)}"), caption)
@@ -141,9 +141,9 @@ def errors(title: str, series: Sequence[Series]) -> Figure | None:
         chart.note((end, middle), str(number), CSS[kind])
         legend.append(Entry(f"{name}: {middle:.3g}", kind, mark=str(number)))
     caption = (
-        "E bounds how far what the classifier sees can be from what the argument puts in its place (the root of the "
-        "summed squares over all values). A dot is the median of a run, its bar holds the middle half. A wider range "
-        "of attacks makes E larger; the smaller E, the further the certificates reach."
+        "E bounds the distance between what the classifier sees and what the proof reasons about in its place (the "
+        "square root of the sum of squared differences). A dot marks a run's median, its bar the middle half. "
+        "A wider range of attacks makes E larger; the smaller E is, the further the certificates reach."
     )
     return Figure(title, chart.svg(f"E against the range of the {t.noun}"), caption, legend)
 
@@ -172,10 +172,10 @@ def error(x: Tensor, certificate: Certificate) -> Figure | None:
     chart.curve([(at[0], bound.E), (at[-1], bound.E)], css)
     chart.note((at[0], bound.E), f"E = {bound.E:.3g}, {bound.kind}", css)
     caption = (
-        f"A {thing(t)} that the attacker transforms, and then the classifier, is not quite the one that is transformed "
-        "once by both together. Each grey line is that error, against the attacker's γ, for one random β of the "
-        f"classifier. The coloured line is E, with which the certificate counts: β's whose line rises above it have a "
-        f"probability of at most ρ = {bound.rho:.3g}."
+        f"A {thing(t)} transformed by the attacker and then by the classifier is not quite the same as one transformed "
+        "once by both together. Each grey line shows that error, against the attacker's γ, for one random β of the "
+        f"classifier. The coloured line is E, the bound that the certificate uses: the β's whose line rises above it "
+        f"have probability at most ρ = {bound.rho:.3g}."
     )
     alt = f"Interpolation error against γ for some β, and the bound E = {bound.E:.4f}"
     return Figure(f"Error of the first {thing(t)}", chart.svg(alt), caption)

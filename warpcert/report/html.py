@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,7 +16,7 @@ from warpcert.report.cards import STATUS, Card, card, image
 from warpcert.report.figures import CSS, Figure
 from warpcert.report.results import Paper, Results, RunFolder, find
 from warpcert.report.svg import data_uri
-from warpcert.report.table import Cell, Cited, Table
+from warpcert.report.table import Cell, Cited, Table, signed
 from warpcert.report.words import Setting
 from warpcert.version import __version__
 
@@ -25,6 +24,7 @@ __all__ = ["LARGEST", "compared", "render", "write"]
 
 DEEP = 4  # pictures of a run whose possible originals are shown
 LARGEST = 10 * 2**20  # bytes that a report may have
+Commands = Callable[[RunFolder], dict[str, str]]
 COUNTS = ("images", "attacked images", "sounds", "γ tried")  # columns that say how much was measured, not what
 
 
@@ -37,7 +37,7 @@ class View:
     words: str
     deploy: str
     settings: list[Setting]
-    commands: list[tuple[str, str]]
+    commands: dict[str, str]
     figures: list[Figure]
     cards: list[Card]
 
@@ -55,19 +55,17 @@ def write(folders: Iterable[Path], path: Path) -> Path:
     return path
 
 
-def render(
-    found: Results, most: int = 60, order: Sequence[str] = (), commands: Mapping[str, str] = MappingProxyType({})
-) -> str:
+def render(found: Results, most: int = 60, order: Sequence[str] = (), commands: Commands = lambda run: {}) -> str:
     """The page, at most LARGEST bytes.
 
     most       pictures of each run in the galleries, or as many as fit
     order      names of experiments as they are shown; others follow
-    commands   what a reader may do with a run folder, by name; {} stands for the folder
+    commands   what a reader may do with a run folder: its name and the command
     """
     environment = Environment(
         loader=PackageLoader("warpcert.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    filters = (words.cell, words.percent, words.duration, words.between, words.lowered, compared)
+    filters = (words.cell, words.percent, words.duration, words.between, words.lowered, compared, signed)
     environment.filters |= {f.__name__: f for f in filters}
     views = [_view(run, most, commands) for run in found.all_runs]
     papers = sorted(found.papers, key=lambda p: _place(p, order))
@@ -77,6 +75,7 @@ def render(
         "views": views,
         "unread": found.unread,
         "figures": _figures(found.runs),
+        "together": _together(found),
         "css": CSS,
         "status": STATUS,
         "version": __version__,
@@ -93,7 +92,7 @@ def render(
     return page
 
 
-def _view(run: RunFolder, most: int, commands: Mapping[str, str]) -> View:
+def _view(run: RunFolder, most: int, commands: Commands) -> View:
     first = run.rows[0]
     x = image(run, first.index)
     drawn = [figures.error(x, first.certificate)] if x is not None else []
@@ -103,7 +102,7 @@ def _view(run: RunFolder, most: int, commands: Mapping[str, str]) -> View:
         words=words.plain_words(run),
         deploy=words.deploy(run),
         settings=words.settings(run),
-        commands=[(name, text.replace("{}", run.folder.as_posix())) for name, text in commands.items()],
+        commands=commands(run),
         figures=[figure for figure in drawn if figure],
         cards=[card(run, row, deep=place < DEEP) for place, row in enumerate(run.rows[:most])],
     )
@@ -124,12 +123,31 @@ def compared(table: Table) -> dict[int, list[tuple[str, Cited, Cell]]]:
     return {place: lines for place, lines in pairs.items() if any(column not in COUNTS for column, _, _ in lines)}
 
 
+def _groups(runs: Iterable[tuple[str, RunFolder]]) -> dict[str, list[figures.Series]]:
+    """Named runs by dataset and transformation."""
+    groups: dict[str, list[figures.Series]] = {}
+    for name, run in runs:
+        noun = run.rows[0].certificate.threat.transform.noun
+        data = run.data if run.data_is_named else f"the {len(run.rows)} pictures of {run.name}"
+        groups.setdefault(f"{data}, {noun}", []).append((name, run.rows))
+    return groups
+
+
+def _together(found: Results) -> list[Figure]:
+    """Certified accuracy by all that has run, experiments of the paper and others: a plot for each dataset and
+    transformation that more than one of them is about.
+    """
+    if not found.papers:
+        return []
+    named = [(run.name, run) for run in found.runs]
+    named += [(f"{paper.table.name}: {run.name}", run) for paper in found.papers for run in paper.runs]
+    several = {title: series for title, series in _groups(named).items() if len(series) > 1}
+    return [figures.accuracy(f"All methods: {title}", series) for title, series in several.items()]
+
+
 def _figures(runs: Sequence[RunFolder]) -> list[Figure]:
     """For each dataset and transformation all runs in one plot: certified accuracy, and the errors behind it."""
-    groups: dict[str, list[figures.Series]] = {}
-    for run in runs:
-        noun = run.rows[0].certificate.threat.transform.noun
-        groups.setdefault(f"{run.data}, {noun}", []).append((run.name, run.rows))
+    groups = _groups((run.name, run) for run in runs)
     found: list[Figure] = []
     for title, series in groups.items():
         found.append(figures.accuracy(f"Certified accuracy: {title}", series))

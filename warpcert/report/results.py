@@ -10,9 +10,11 @@ from typing import Any, final
 import numpy as np
 
 from warpcert.learn import data
+from warpcert.learn.collect import UNNAMED
 from warpcert.report.table import TABLE, Table
 from warpcert.runs import album
 from warpcert.runs.album import Pictures
+from warpcert.runs.run import CLASSIFIER
 from warpcert.runs.store import CERTIFICATES, CONFIG, PACKED, missing, read_config, read_records, verify
 from warpcert.runs.summary import Row, Summary, UnderAttack, parse, summarise, under_attack
 
@@ -43,8 +45,18 @@ class RunFolder:
         return name or subject.fingerprint[:12] or "a classifier without a name"
 
     @property
+    def reopens(self) -> bool:
+        """Whether the classifier can be opened from the folder again."""
+        return bool(self.config.get("model")) or (self.folder / CLASSIFIER).is_file()
+
+    @property
     def data(self) -> str:
+        """The dataset, by its name; pictures handed over in Python have none, and are known by a digest."""
         return str(self.config.get("data", "?"))
+
+    @property
+    def data_is_named(self) -> bool:
+        return not self.data.startswith(UNNAMED)
 
     @property
     def attacked(self) -> UnderAttack | None:
@@ -108,7 +120,7 @@ def find(folders: Iterable[Path], root: Path | None = None) -> Results:
             except ValueError as error:
                 unread[place] = str(error)
     if not papers and not runs:
-        none = f"no results in {', '.join(map(str, folders))}: run `warpcert certify --out runs/NAME` first"
+        none = f"no results in {', '.join(map(str, folders))}: certify some pictures into a folder first"
         raise ValueError("; ".join(unread.values()) or none)
     sentences = [*unread.values(), *(sentence for paper in papers.values() for sentence in paper.unread)]
     return Results(list(papers.values()), list(runs.values()), sentences)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
-__all__ = ["TABLE", "Cell", "Cited", "Figure", "Table", "difference"]
+__all__ = ["TABLE", "Cell", "Cited", "Figure", "Table", "difference", "signed"]
 
 TABLE, FORMAT = "table.json", "warpcert-table-1"
 
@@ -21,6 +21,12 @@ def difference(ours: Cell, published: Cell) -> float | None:
     """
     a, b = _number(ours), None if isinstance(published, int) else _number(published)
     return None if a is None or b is None else a - b
+
+
+def signed(ours: Cell, published: Cell) -> str:
+    """The difference for people: +0.05, −0.3; "" if there is none."""
+    found = difference(ours, published)
+    return "" if found is None else f"{found:+.3g}".replace("-", "−")
 
 
 def _number(cell: Cell) -> float | None:
@@ -66,6 +72,8 @@ class Table:
     notes: tuple[str, ...]
     figures: tuple[Figure, ...] = ()
     runs: tuple[str, ...] = ()
+    device: str = ""
+    date: str = ""
 
     def __post_init__(self) -> None:
         if not len(self.rows) == len(self.published) == len(self.remarks):

@@ -30,13 +30,12 @@ __all__ = [
 ]
 
 SYMBOLS = {
-    "σ_γ": "σ_γ is the spread (standard deviation) of the random transformations under which the classifier looks at "
-    "what it is given.",
-    "σ_δ": "σ_δ is the spread of the noise that it adds to each value; black to white is 1.",
-    "E": "E bounds how far what the classifier sees can be from what the argument puts in its place (the root of the "
-    "summed squares over all values).",
+    "σ_γ": "σ_γ is the standard deviation of the random transformations that the classifier applies before each vote.",
+    "σ_δ": "σ_δ is the standard deviation of the noise added to each value; black to white is 1.",
+    "E": "E bounds the distance between what the classifier sees and what the proof reasons about in its place (the "
+    "square root of the sum of squared differences).",
     "ρ": "ρ bounds the probability, over the classifier's random transformations, that this distance exceeds E.",
-    "α": "α is the probability, at most, that a certificate is false.",
+    "α": "A certificate is false with probability at most α.",
     "κ": "κ is how far the picture may be shifted, in standard deviations of the noise, before the votes can change.",
     "β": "β is a random transformation that the classifier draws for a vote.",
     "γ": "γ is the transformation that the attacker chooses.",
@@ -93,13 +92,13 @@ def plain_words(run: RunFolder) -> str:
     t = first.threat.transform
     kept, span = sum(held(r) == 1 for r in run.rows), t.span(first.threat.box)
     sure = "expected" if s.kind is Kind.HEURISTIC else "certified"
-    what, data = thing(t), run.data
+    what, data = thing(t), f" from {run.data}" if run.data_is_named else ""
     if first.unseen:
-        start = f"For {kept} of {s.count} attacked {what}s from {data} the right answer is {sure}"
-        said = f"{start} to be the unseen original's too, whichever {t.noun} within {span} led to the {what}."
+        start = f"For {kept} of {s.count} attacked {what}s{data}, the correct answer is {sure}"
+        said = f"{start} to be that of the unseen original too, whichever {t.noun} within {span} was applied to it."
     else:
-        start = f"For {kept} of {s.count} {what}s from {data} the right answer is {sure}"
-        said = f"{start} to stay under every {t.noun} within {span}."
+        start = f"For {kept} of {s.count} {what}s{data}, the correct answer is {sure}"
+        said = f"{start} to hold under every {t.noun} within {span}."
     return f"{said} {first.because()}"
 
 
@@ -109,10 +108,10 @@ def deploy(run: RunFolder) -> str:
     noise = dict(c.settings()).get("defender's noise", "none")
     start = f"Deploy {run.model}: the {c.deployed}"
     if noise == "none":
-        return f"{start}, asked once, without noise."
+        return f"{start}. It needs a single pass and no noise."
     return (
-        f"{start} ({noise}). Its answer is the majority of many random looks; a single look at the network is another "
-        "classifier, of which nothing is certified."
+        f"{start} ({noise}). It answers by majority over many random copies of the {thing(c.threat.transform)}. A "
+        "single pass through the network is a different classifier, about which nothing is certified."
     )
 
 
@@ -151,9 +150,9 @@ def _attack(run: RunFolder) -> list[tuple[str, str]]:
     if found is None:
         return []
     lines = [("attack", f"{plan['name']} with k = {plan['k']}")] if plan else []
-    lines += [("right under attack, network alone", percent(found.answered_correctly_without_votes))]
+    lines += [("correct under attack, network alone", percent(found.answered_correctly_without_votes))]
     if found.answered_correctly is not None:
-        lines += [("right under attack, as deployed", percent(found.answered_correctly))]
+        lines += [("correct under attack, as deployed", percent(found.answered_correctly))]
     return [*lines, *([("mean share of Γ ruled out", percent(found.ruled_out))] if found.ruled_out is not None else [])]
 
 
@@ -165,7 +164,7 @@ def _with_meanings(found: Iterable[tuple[str, str]], error: Kind) -> Iterable[Se
         told.update(new)
         if name == "median E":
             sure = (
-                "It is proved for every γ of the range." if error is Kind.PROVED else "It may be too small: see kind."
+                "It is proved for every γ in the range." if error is Kind.PROVED else "It may be too small: see kind."
             )
             new.append(sure)
         yield Setting(name, value, " ".join(new))

@@ -16,7 +16,7 @@ from torch import Tensor
 from warpcert import certificates
 from warpcert import statistics as stats
 from warpcert.certificates import Certificate, Subject
-from warpcert.certificates.sealed import picture_digest, seal, unseal
+from warpcert.certificates.sealed import parsed, picture_digest, seal, unseal
 from warpcert.classifier import Classifier, Smoothed
 from warpcert.classifier.early import settled
 from warpcert.classifier.voting import ABSTAIN
@@ -67,7 +67,7 @@ def sealed_answer(x: Tensor, *, prediction: Record | None = None, certificate: C
 def verify_file(path: Path) -> list[str]:
     """What is wrong with a file that holds one answer or one certificate; the arithmetic is redone from its counts."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parsed(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     try:
@@ -87,10 +87,13 @@ def _check_answer(body: Record) -> None:
         raise ValueError("an answer holds picture, prediction and certificate, and nothing else")
     if not (body["prediction"] or body["certificate"]):
         raise ValueError("the answer holds neither a prediction nor a certificate")
-    if body["certificate"] and certificates.read(body["certificate"]).picture not in ("", body["picture"]):
-        raise ValueError("the certificate is about another picture than the answer")
+    certificate = certificates.read(body["certificate"]) if body["certificate"] else None
+    if certificate and certificate.picture != body["picture"]:
+        raise ValueError("the certificate and the answer are about different pictures")
     if body["prediction"]:
         _check_prediction(body["prediction"])
+        if certificate and certificate.classifier.fingerprint != body["prediction"]["classifier"]["fingerprint"]:
+            raise ValueError("the prediction and the certificate are of different classifiers")
 
 
 def _check_prediction(p: Record) -> None:

@@ -42,12 +42,13 @@ def seed_for(seed: int, index: int) -> int:
 @final
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One picture to certify."""
+    """One picture to certify; `known` is a certificate of a part of its range, to go on from."""
 
     index: int
     x: NDArray[Any]
     label: int
     seed: int
+    known: Certificate | None = None
 
 
 Outcome = tuple[Certificate, dict[str, Any]]  # and what is kept beside it
@@ -127,6 +128,8 @@ class Job:
             x = torch.from_numpy(task.x).to(self.device)
             if self.method.attacked:
                 return self._attacked(classifier, task, progress)
+            if task.known is not None:
+                return methods.go_on(self.method, task.known, classifier, x, self.threat, progress), {}
             return methods.certify_with(self.method, classifier, x, self.threat, seed=task.seed, progress=progress), {}
 
         return certify

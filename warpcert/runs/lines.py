@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
 
-from warpcert.certificates.sealed import seal
+from warpcert.certificates.sealed import parsed, seal
 
 __all__ = ["Lines", "read_lines", "write_json"]
 
@@ -66,7 +66,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise ValueError(f"{path} cannot be unpacked ({error}); copy it again") from None
     for number, line in enumerate(raw.split(b"\n")[:-1], 1):
         try:
-            record = json.loads(line)
+            record = parsed(line)
             if not isinstance(record, dict):
                 raise ValueError("it is no object")
         except ValueError as error:

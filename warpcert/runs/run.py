@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -13,6 +14,7 @@ from warpcert.classifier import Classifier
 from warpcert.learn.collect import collected
 from warpcert.learn.data import Dataset
 from warpcert.learn.foreign import open_model
+from warpcert.networks.weights import Network
 from warpcert.runs import album, engine, summary
 from warpcert.runs.job import AttackPlan, Held, Job, device_of
 from warpcert.runs.progress import Watch
@@ -20,7 +22,9 @@ from warpcert.runs.runner import run
 from warpcert.runs.store import Store, read_config, read_records
 from warpcert.threat import Threat
 
-__all__ = ["Run", "certify_all", "tasks_of"]
+__all__ = ["CLASSIFIER", "Run", "certify_all", "tasks_of"]
+
+CLASSIFIER = "classifier.safetensors"  # in the folder of a run whose classifier came from Python, if it can be stored
 
 
 @final
@@ -61,12 +65,10 @@ class Run:
         return write([self.folder], Path(path))
 
     def classifier(self, device: str = "cpu", model: str | None = None) -> Classifier:
-        """The classifier that was certified, opened anew (from another place, if one is named); a ValueError if it
-        cannot be found or is another one.
+        """The classifier that was certified, opened anew (from another place, if one is named), with the run's threat
+        and method as its own; a ValueError if it cannot be found or is another one.
         """
-        told, name = self.config["classifier"], model or self.config["model"]
-        if not name:
-            raise ValueError(f"the classifier of {self.folder} was made in Python: build it again and use it directly")
+        told, name = self.config["classifier"], model or self.config["model"] or self._stored
         shape = self.config.get("shape")
         found = open_model(name, tuple(shape) if shape else None, device_of(device)).classifier(told["facts"])
         if found.fingerprint != told["fingerprint"]:
@@ -74,7 +76,20 @@ class Run:
                 f"{name} is not the classifier that was certified: its fingerprint is {found.fingerprint[:12]}…, and "
                 f"that of the run is {told['fingerprint'][:12]}…"
             )
+        settings = found.settings if self.config["method"] == found.method else {}
+        threat = Threat.from_dict(self.config["threat"])
+        found.about = replace(found.about, threat=threat, method=self.config["method"], settings=settings)
         return found
+
+    @property
+    def _stored(self) -> str:
+        """The file beside the records that holds the classifier."""
+        if not (self.folder / CLASSIFIER).is_file():
+            raise ValueError(
+                f"the classifier of {self.folder} was built in Python around a network that warpcert cannot store: "
+                "build it again and call its `predict`"
+            )
+        return str(self.folder / CLASSIFIER)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -99,7 +114,7 @@ def certify_all(
     """Certifies every picture of a dataset (or DataLoader) of pairs (picture in [0,1], label) into the folder `out`.
 
     Each certificate is on disk as soon as it is made: an interrupted run goes on with the same call. Progress is shown
-    on stderr.
+    on stderr. A classifier around a network of the package is stored beside them: `Run(out).classifier()` opens it.
 
     workers    processes of this machine, or "ray", or the address of a ray cluster
     settings   those of the method; `seed` of the run (0), from which each picture's own seed follows
@@ -113,12 +128,20 @@ def certify_all(
     with Watch() as watch, Store(folder, job.describe(classifier, data=data.name, indices=indices, seed=seed)) as store:
         inside = lambda done, of: watch.show("  this picture", done, of)  # noqa: E731
         where = engine.named(workers, job, classifier, inside)
+        _store(classifier, folder)
         watch.show(chosen.name, len(store.done), len(data))
         for _ in run(store, tasks_of(job, data, indices, seed), where):
             watch.show(chosen.name, len(store.done), len(data))
     made = Run(folder)
     album.keep(folder, data, [row.index for row in made.rows])
     return made
+
+
+def _store(classifier: Classifier, folder: Path) -> None:
+    """Keeps the classifier with its certificates, if it is made of a network that a file can hold."""
+    network, path = classifier.network, folder / CLASSIFIER
+    if isinstance(network, Network) and network.is_fused and not path.exists():
+        classifier.save(path)
 
 
 def tasks_of(job: Job, data: Dataset, indices: Sequence[int], seed: int) -> Any:

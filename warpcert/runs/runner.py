@@ -1,10 +1,13 @@
-"""Certify many pictures: each with its own seed, each result on disk as soon as it is known."""
+"""Certify many pictures: each with its own seed, each result on disk as soon as it is known; of one that is
+interrupted, what is proved by then."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
+from warpcert.methods.base import Interrupted
 from warpcert.runs.engine import Engine
 from warpcert.runs.job import Task
 from warpcert.runs.store import Store
@@ -20,7 +23,12 @@ def run(store: Store, tasks: Iterable[Task], engine: Engine) -> Iterator[dict[st
         for task in tasks:
             if task.index not in store.done:
                 labels[task.index] = task.label
-                yield task
+                yield replace(task, known=store.unfinished(task.index))
 
-    for index, (certificate, more) in engine(lacking()):
-        yield store.append(index, labels.pop(index), certificate, **more)
+    try:
+        for index, (certificate, more) in engine(lacking()):
+            yield store.append(index, labels.pop(index), certificate, **more)
+    except Interrupted as stop:
+        if len(labels) == 1:  # in this process, one picture after the other
+            store.keep(next(iter(labels)), stop.certificate)
+        raise

@@ -14,7 +14,8 @@ from typing import Any, Self, final
 
 from warpcert import certificates
 from warpcert.certificates import Certificate
-from warpcert.certificates.sealed import unseal
+from warpcert.certificates.sealed import parsed, unseal
+from warpcert.errors.calibration import Calibration
 from warpcert.runs.lines import Lines, read_lines, write_json
 from warpcert.runs.settings import differences
 
@@ -22,6 +23,7 @@ __all__ = ["Store", "missing", "pack", "read_config", "read_records", "verify"]
 
 CONFIG = "config.json"
 CERTIFICATES = "certificates.jsonl"
+UNFINISHED = "unfinished-{}.json"
 PACKED = CERTIFICATES + ".gz"
 
 
@@ -36,7 +38,7 @@ class Store:
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         if (folder / PACKED).exists():
             raise ValueError(f"{folder} holds a finished run ({PACKED}); choose another folder")
-        self._lines = Lines(folder / CERTIFICATES)
+        self._folder, self._lines = folder, Lines(folder / CERTIFICATES)
         try:
             _claim(folder, json.loads(json.dumps(config)), self._lines.started)
             self.records = list(read_records(folder))
@@ -53,7 +55,17 @@ class Store:
         record = self._lines.append(body)
         self.done.add(index)
         self.records.append(record)
+        (self._folder / UNFINISHED.format(index)).unlink(missing_ok=True)
         return record
+
+    def unfinished(self, index: int) -> Certificate | None:
+        """What `keep` has kept about the picture."""
+        path = self._folder / UNFINISHED.format(index)
+        return certificates.read(json.loads(path.read_text())) if path.exists() else None
+
+    def keep(self, index: int, certificate: Certificate) -> None:
+        """What is proved about a picture that was interrupted, until its record is there."""
+        write_json(self._folder / UNFINISHED.format(index), certificate.to_dict())
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +95,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{folder} is not a run folder: it has no {CONFIG}")
     try:
-        config = json.loads(path.read_text())
+        config = parsed(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(config, dict):
@@ -116,6 +128,8 @@ def verify(folder: Path) -> list[str]:
     problems: list[str] = []
     seen: set[int] = set()
     config = read_config(folder)
+    beside = folder / "calibration.json"
+    calibration = Calibration.read(beside) if beside.is_file() else None
     for number, record in enumerate(read_records(folder), 1):
         try:
             unseal(record)
@@ -128,6 +142,9 @@ def verify(folder: Path) -> list[str]:
             for name, value in json.loads(json.dumps(told)).items():
                 if name in config and config[name] != value:
                     raise ValueError(f"its {name} is not that of {CONFIG}")
+            _as_asked(made, config.get("settings", {}))
+            if calibration and made.share and (made.share, made.error) != (calibration.share(), calibration.error()):
+                raise ValueError(f"its share and its error are not those of {beside.name}")
         except (ValueError, TypeError, KeyError) as error:
             problems.append(f"line {number} (picture {record['index']}): {error}")
         seen.add(record["index"])
@@ -137,6 +154,16 @@ def verify(folder: Path) -> list[str]:
             f"{len(lacking)} pictures of the run are missing, first picture {lacking[0]} (not finished, or removed)"
         )
     return problems
+
+
+def _as_asked(c: Certificate, settings: dict[str, Any]) -> None:
+    """α, analysis, draws and calibration are those that the run was asked for, where it was asked for any."""
+    share = c.share and c.share.calibration
+    told = {"alpha": getattr(c, "alpha", None), "betas": c.error.betas or None, "calibration": share}
+    told["bound"] = c.error.bound if "bound" in settings else None
+    for name, value in told.items():
+        if value is not None and settings.get(name) is not None and settings[name] != value:
+            raise ValueError(f"its {name} is {value}, but the run was asked for {settings[name]}")
 
 
 def missing(config: dict[str, Any], done: Iterable[int]) -> list[int]:

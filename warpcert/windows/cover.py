@@ -19,7 +19,7 @@ from warpcert.threat import Threat
 from warpcert.transforms import Flow, Gradation, Preprocess, Shift, Tone
 from warpcert.windows.pieces import Scene, center_images, distances
 
-__all__ = ["Windows", "cover_windows", "halved"]
+__all__ = ["Windows", "bounds", "cover_windows", "halved"]
 
 PILOTS = 32  # places along Γ where the width that meets the target is sought
 ROUNDS = 7  # of that search
@@ -58,8 +58,8 @@ class Windows:
     def images(self, x: Tensor, threat: Threat, at: slice | Tensor = slice(None)) -> Tensor:
         """The centre images z_j of the windows `at` [n,C,H,W], float32 on x's device, for the x and threat covered.
 
-        rounded, 8-bit attacker: per pixel, the middle between the smallest and the largest level at the corners of the
-        window (with one parameter: the mean of the rounded images at its ends). Else T_γ x at its middle.
+        rounded, attacker with levels: per pixel, the middle between the smallest and the largest level at the corners
+        of the window (with one parameter: the mean of the rounded images at its ends). Else T_γ x at its middle.
         """
         scene = Scene(x.double(), threat, Preprocess(), self.rounded)
         return center_images(scene, self.lower[at].to(x.device), self.upper[at].to(x.device)).float()
@@ -74,19 +74,21 @@ def cover_windows(
     rounded: bool = True,
     max_windows: int = 20000,
 ) -> Windows:
-    """`Windows` for x [C,H,W] in [0,1] with E_j ≤ target, few of them; E_j is proved even where it misses the target.
+    """`Windows` for x [C,H,W] in [0,1], or a sound [C,L] in [−1,1], with E_j ≤ target, few of them; E_j is proved even
+    where it misses the target.
 
     It misses the target where `max_windows` is reached, where a single γ already costs about as much (an 8-bit attacker
     costs ‖P(q − id)‖ if centres are not rounded), or where many pixels change their level at one γ (brightness).
     """
     start = time.perf_counter()
     transform = threat.transform
-    if x.dim() != 3 or float(x.min()) < 0 or float(x.max()) > 1:
-        raise ValueError(f"x must be [C,H,W] with values in [0,1]; got {list(x.shape)}")
+    if x.dim() != transform.item_dims or float(x.min()) < transform.low or float(x.max()) > 1:
+        legal = "[C,H,W] with values in [0,1]" if transform.item_dims == 3 else "[C,L] with values in [−1,1]"
+        raise ValueError(f"x must be {legal}; got {list(x.shape)}")
     if not (math.isfinite(target) and target > 0):
         raise ValueError(f"target must be a finite E > 0; got {target}")
-    if transform.item_dims != 3:
-        raise ValueError(f"a cover is about pictures; {transform.name} is about sounds")
+    if x.dim() == 2 and not preprocess.is_identity:
+        raise ValueError("sound has no vignette and no blur; use a preprocess that does nothing")
     if not isinstance(transform, Flow | Shift | Tone | Gradation):
         raise transform.unknown("no bound of windows is known")
     scene = Scene(x.double(), threat, preprocess, rounded)
@@ -117,20 +119,26 @@ class _Search:
                 f"this range needs at least {least} windows, whatever the target; got max_windows={self.most}"
             )
 
-    def widths(self, center: Tensor, widest: Tensor) -> Tensor:
-        """About the widths [K,d] ≤ widest at which windows around `center` [K,d] meet the target.
+    def widths(self, center: Tensor, widest: Tensor, cell: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """About the widths [K,d] ≤ widest at which windows around `center` [K,d] meet the target. What is tried stays
+        inside the cell, if one is given, however center and width are rounded.
 
         E grows like a power of the width, from ½ (levels crossed one by one) to 1 (many levels): the exponent 3/2 at
         least halves the logarithm of what is missing. In several dimensions the axes should contribute alike.
         """
+
+        def around(half: Tensor) -> Tensor:
+            low, high = center - half, center + half
+            return self.evaluate(*(low, high) if cell is None else (low.maximum(cell[0]), high.minimum(cell[1])))
+
         floor = self.evaluate(center, center)
         self.target = max(self.target, FLOOR * float(floor.max()))
         width, dim = widest.clone(), widest.shape[1]
         for _ in range(ROUNDS):
-            factor = (AIM * self.target / self.evaluate(center - width / 2, center + width / 2))[:, None] ** 1.5
+            factor = (AIM * self.target / around(width / 2))[:, None] ** 1.5
             if dim > 1:
                 halves = [torch.eye(dim).to(width)[a] * width / 2 for a in range(dim)]
-                alone = torch.stack([self.evaluate(center - h, center + h) - floor for h in halves], 1).clamp_min(1e-9)
+                alone = torch.stack([around(h) - floor for h in halves], 1).clamp_min(1e-9)
                 factor = factor * (alone.log().mean(1, keepdim=True).exp() / alone).sqrt().clamp(0.25, 4)
             width = torch.minimum(width * factor.clamp(1 / 64, 8), widest)
         return width
@@ -166,7 +174,7 @@ class _Search:
             axes.append(torch.tensor([ends[:-1], ends[1:]], dtype=torch.float64).to(self.scene.x))
         lower, upper = (torch.cartesian_prod(*(a[e] for a in axes)).reshape(-1, len(axes)) for e in (0, 1))
         self.check(len(lower))
-        width = self.widths((lower + upper) / 2, upper - lower)
+        width = self.widths((lower + upper) / 2, upper - lower, (lower, upper))
         count = ((upper - lower) / width.clamp_min(1e-300) - 1e-6).ceil().clamp_min(1)
         while float(count.prod(1).sum()) > self.most:
             count = (count * 0.98).floor().clamp_min(1)
@@ -201,12 +209,17 @@ class _Search:
 
 def halved(windows: Windows, chosen: Tensor, x: Tensor, threat: Threat, preprocess: Preprocess) -> Windows:
     """Both halves of each of the windows `chosen` (indices), and nothing else; x, threat and P as they were covered."""
-    start = time.perf_counter()
     lower, upper = _halves(windows.lower[chosen], windows.upper[chosen])
-    scene = Scene(x.to(lower.device, torch.float64), threat, preprocess, windows.rounded)
+    return bounds(lower, upper, x, threat, preprocess, windows.rounded)
+
+
+def bounds(lower: Tensor, upper: Tensor, x: Tensor, threat: Threat, preprocess: Preprocess, rounded: bool) -> Windows:
+    """These windows [J,d], which need not tile Γ, with E_j."""
+    start = time.perf_counter()
+    scene = Scene(x.to(lower.device, torch.float64), threat, preprocess, rounded)
     with torch.no_grad():
         bound = _rounded_up(distances(scene, lower, upper))
-    return Windows(lower, upper, bound, windows.rounded, len(lower), time.perf_counter() - start)
+    return Windows(lower, upper, bound, rounded, len(lower), time.perf_counter() - start)
 
 
 def _rounded_up(bound: Tensor) -> Tensor:

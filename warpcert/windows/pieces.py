@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import max_pool2d
 
 from warpcert.errors.curve.path import Tables, chord_remainder, tables
-from warpcert.errors.float32 import UNIT, coordinate_error, value_error
+from warpcert.errors.float32 import UNIT, coordinate_error, sample_error, value_error
 from warpcert.threat import Threat
 from warpcert.transforms import Flow, Gradation, Preprocess, Shift, SpatialTransform, Tone, grid
 from warpcert.transforms.kernels import Kernel, kernel
@@ -43,7 +43,9 @@ MOTION = 0.5  # pixels that the fastest pixel may move in a window: `steepness` 
 @final
 @dataclass(frozen=True)
 class Scene:
-    """One image x [C,H,W] (float64, in [0,1]) under a threat and P; `rounded` says which centre images are meant."""
+    """One image x [C,H,W] (float64, in [0,1]), or a sound [C,L] in [−1,1], under a threat and P; `rounded` says which
+    centre images are meant.
+    """
 
     x: Tensor
     threat: Threat
@@ -97,14 +99,24 @@ class Scene:
         steep = (t.slopes[:, 0] + t.slopes[:, 1]).T.reshape(-1, t.height + 2 * t.ring - 1, t.width + 2 * t.ring - 1)
         return max_pool2d(steep, 3, stride=1, padding=1).flatten(1).T.contiguous()
 
+    def steepness_near(self, gamma: Tensor) -> Tensor:
+        """A bound [J,C,H,W] of |f_y| + |f_x| within a pixel of the source points of γ [J,d]."""
+        steep = self.steepness[_regions(self, gamma)]  # [J, H·W, C]
+        return steep.movedim(-1, 1).reshape(-1, *self.x.shape)
+
     @cached_property
     def arithmetic(self) -> tuple[Tensor, Tensor]:
         """(coordinates, values) [H,W]: float32 errors of the attacker's source points, and of all else.
 
-        The second is `value_error` less its share of the coordinates; 4u more hold the rounding of x and of 255·z.
+        The second is `value_error` less its share of the coordinates; 4u more hold the rounding of x and of 255·z. Of a
+        sound it is `sample_error`, value by value; multiples of 1/32768 are float32 numbers, and so are 32768·z.
         """
-        transform, k, (height, width) = self.threat.transform, self.kernel, self.x.shape[1:]
+        transform = self.threat.transform
         extent = max(map(abs, (*self.threat.box.lower, *self.threat.box.upper)))
+        if self.x.dim() == 2:
+            total = sample_error(transform, self.x, extent) + 4 * UNIT * self.top
+            return torch.zeros_like(total), total
+        k, (height, width) = self.kernel, self.x.shape[1:]
         total = value_error(transform, k, height, width, extent) + 4 * UNIT
         if not isinstance(transform, SpatialTransform):
             return torch.zeros_like(total).to(self.x), total.to(self.x)
@@ -117,14 +129,20 @@ class Scene:
         """‖P z‖₂ in float32 against exact, for two images rounded to float32: P is two products with banded matrices.
 
         Per pixel 2u for the image and 2(blur_size + 2)u for P (rounded entries, sums of blur_size terms, twice), times
-        the largest value.
+        the largest value. Sounds have no P.
         """
-        transform, top = self.threat.transform, 1 + self.kernel.overshoot
-        if isinstance(transform, Tone) and not self.threat.quantized:
-            ends = self.x.new_tensor([self.threat.box.lower, self.threat.box.upper])
-            top = max(1.0, float(transform(self.x, ends).abs().max()))
+        unbounded = isinstance(self.threat.transform, Tone) and not self.threat.quantized
+        if self.x.dim() == 2:
+            return 4 * UNIT * self.top * math.sqrt(self.x.numel()) * 1.01
+        top = self.top if unbounded else 1 + self.kernel.overshoot
         pixels = self.x.shape[0] * int(self.preprocess.mask(*self.x.shape[1:]).sum())
         return 2 * (2 + 2 * (self.preprocess.blur_size + 2)) * UNIT * top * math.sqrt(pixels) * 1.01
+
+    @cached_property
+    def top(self) -> float:
+        """≥ 1, and ≥ |T_γ x| for every γ if T is a tone, which is monotone in γ."""
+        ends = self.x.new_tensor([self.threat.box.lower, self.threat.box.upper])
+        return max(1.0, float(self.threat.transform(self.x, ends).abs().max()))
 
 
 def _images(scene: Scene, gamma: Tensor) -> Tensor:
@@ -154,8 +172,7 @@ def _doubt(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
     coordinates, values = scene.arithmetic
     doubt = (values + SLACK).expand(1, *scene.x.shape)
     if isinstance(scene.threat.transform, SpatialTransform):
-        steep = scene.steepness[_regions(scene, (lower + upper) / 2)]  # [J, H·W, C]
-        doubt = doubt + coordinates * steep.movedim(-1, 1).reshape(-1, *scene.x.shape)
+        doubt = doubt + coordinates * scene.steepness_near((lower + upper) / 2)
     return doubt
 
 

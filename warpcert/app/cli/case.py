@@ -20,7 +20,7 @@ from warpcert.methods import Method
 from warpcert.runs.job import Named, device_of
 from warpcert.threat import Threat
 
-__all__ = ["Case", "classifier_of", "method_of", "open_case", "settings_of", "threat_of"]
+__all__ = ["Case", "classifier_of", "method_of", "open_case", "pictures_of", "settings_of", "threat_of"]
 
 
 @final
@@ -53,6 +53,16 @@ class Case:
 def open_case(args: argparse.Namespace) -> Case:
     """Loads and checks everything that the arguments name; a ValueError says what does not fit."""
     device = device_of(args.device)
+    dataset, indices = pictures_of(args)
+    classifier, classes = classifier_of(args, dataset.shape, device)
+    if classes < len(dataset.classes):
+        raise ValueError(f"the model knows {classes} classes, but {args.data} has {len(dataset.classes)}")
+    source = Named(absolute(args.model), dataset.shape, classifier.facts, classifier.fingerprint)
+    return Case(dataset, indices, source, classifier, threat_of(args, classifier), device)
+
+
+def pictures_of(args: argparse.Namespace) -> tuple[data.Dataset, range]:
+    """The dataset, and which of its pictures are meant."""
     dataset = data.load(args.data, args.split, args.data_root)
     dataset = dataset.shuffled() if args.shuffled else dataset
     indices = range(args.start, args.start + args.count)
@@ -61,11 +71,7 @@ def open_case(args: argparse.Namespace) -> Case:
             f"{args.data} has {len(dataset)} pictures: {args.count} from number {args.start} are not there; "
             "choose a smaller --count or --start"
         )
-    classifier, classes = classifier_of(args, dataset.shape, device)
-    if classes < len(dataset.classes):
-        raise ValueError(f"the model knows {classes} classes, but {args.data} has {len(dataset.classes)}")
-    source = Named(absolute(args.model), dataset.shape, classifier.facts, classifier.fingerprint)
-    return Case(dataset, indices, source, classifier, threat_of(args, classifier), device)
+    return dataset, indices
 
 
 def classifier_of(
@@ -82,7 +88,8 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
     precision = "half" if args.half else facts["precision"]
     slack = {} if args.half and facts["precision"] != "half" else {"slack": facts["slack"]}
     if args.levels is not None and args.levels > 1:
-        return {"kind": "levels", "step": args.levels, "precision": precision, **slack}
+        stem = {"stem": facts["stem"]} if "stem" in facts else {}
+        return {"kind": "levels", "step": args.levels, **stem, "precision": precision, **slack}
     smoothing = [args.noise, args.sigma, args.nested, args.interpolation, args.vignette, args.margin, args.blur]
     if all(v is None for v in smoothing) and args.levels is None:
         return facts | {"precision": precision} | ({} if slack else {"slack": None})
@@ -100,7 +107,7 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
 
 
 def _no_transform() -> Threat:
-    raise ValueError("say which transformation is smoothed over with --transform")
+    raise ValueError("name the transformation to smooth over with --transform")
 
 
 def _preprocess(args: argparse.Namespace, facts: dict[str, Any]) -> transforms.Preprocess:
@@ -114,18 +121,19 @@ def _preprocess(args: argparse.Namespace, facts: dict[str, Any]) -> transforms.P
 
 
 def threat_of(args: argparse.Namespace, classifier: Classifier) -> Threat:
-    """The classifier's own threat, with what the arguments override."""
-    own = classifier.threat
+    """The classifier's own threat, or that of the calibration that was given, with what the arguments override."""
+    calibration = getattr(args, "calibration", None)
+    own = Calibration.read(Path(calibration)).threat if calibration else classifier.threat
     name = args.transform or (own.transform.name if own else None)
     if name is None:
-        raise ValueError("say what the classifier should survive: --transform and --gamma")
+        raise ValueError("name the threat with --transform and --gamma")
     transform = transforms.get(name)
     if args.gamma is not None:
         box = transform.box(*args.gamma)
     elif own is not None and own.transform == transform:
         box = own.box
     else:
-        raise ValueError(f"say the range of {transform.name} with --gamma: this model carries none")
+        raise ValueError(f"give the range of {transform.name} with --gamma: this model has none of its own")
     arithmetic: dict[str, Any] = {
         "interpolation": args.attacker or (own.interpolation if own else "bilinear"),
         "quantized": (own.quantized if own else True) if args.unrounded is None else not args.unrounded,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 
+from warpcert.app.cli.early import refuse
 from warpcert.version import __version__
 
 __all__ = ["COMMANDS", "build_parser", "main"]
@@ -46,17 +49,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     from rich.console import Console
 
     words = list(sys.argv[1:] if argv is None else argv)
-    args = build_parser(next((w for w in words if not w.startswith("-")), "")).parse_args(words)
+    parser = build_parser(next((w for w in words if not w.startswith("-")), ""))
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.error(_unknown(args.command, unknown[0]))
     console = Console(stderr=True, highlight=False)
     try:
+        refuse(args)
         module = import_module(f"warpcert.app.cli.commands.{COMMANDS[args.command][1]}")
         return int(module.run(args, console))
     except KeyboardInterrupt:
-        console.print("\nInterrupted. What was finished is kept; the same command goes on from there.")
+        console.print("\nInterrupted. Finished work is kept; run the same command to continue.")
         return 130
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (ValueError, OSError) as error:
         console.print(f"warpcert {args.command}: {error}", style="red", markup=False, soft_wrap=True)
         return 2
+
+
+def _unknown(command: str, word: str) -> str:
+    """Says which option may have been meant."""
+    own = argparse.ArgumentParser(add_help=False)
+    import_module(f"warpcert.app.cli.commands.{COMMANDS[command][1]}").add(own)
+    options = [option for action in own._actions for option in action.option_strings]
+    close = get_close_matches(word.partition("=")[0], options, n=1)
+    return f"{command} has no option {word}" + (f": did you mean {close[0]}?" if close else "")
 
 
 if __name__ == "__main__":

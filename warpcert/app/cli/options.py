@@ -9,6 +9,7 @@ from typing import Any
 
 __all__ = [
     "ATTACKS",
+    "CHANGES",
     "DATA_VARIABLE",
     "EMBEDDED",
     "METHODS",
@@ -29,6 +30,11 @@ TRANSFORMS = ("rotation", "translation", "scaling", "shear", "brightness", "cont
 METHODS = ("exact", "cover", "dist-x", "dist-d", "dist-d-online", "indiv", "base")
 ATTACKS = ("worst-of-k", "grid", "gradient")
 BOUNDS = ("curve", "interval", "sampled")
+EXPERIMENTS = (
+    "heuristic", "violations", "distribution-d", "distribution-x", "individual", "bicubic", "audio", "ablation",
+    "accuracy", "refinement", "inverse", "verified", "efficiency",
+)  # fmt: skip
+CHANGES = ("levels", "noise", "sigma", "nested", "interpolation", "vignette", "margin", "blur", "half")  # of a model
 INVERSES = ("lagrangian", "functional", "interval")
 
 
@@ -54,24 +60,24 @@ def _whole(text: str, least: int) -> int:
 
 # The settings of methods: every name is a field of one of them, and what is not given is the classifier's own.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "n": {"type": positive, "help": "samples per picture; of a cover, at most per window"},
-    "n0": {"type": positive, "help": "samples that guess the label first"},
+    "n": {"type": positive, "help": "samples per picture (cover: at most, per window)"},
+    "n0": {"type": positive, "help": "samples that choose the label to certify"},
     "alpha": {"type": float, "help": "allowed failure probability"},
     "windows": {"type": positive, "help": "windows per axis that share n and α"},
     "two_class": {"action": "store_true", "help": "bound the runner-up class too"},
     "bound": {"choices": BOUNDS, "help": "dist-x: analysis of the interpolation error (sampled: heuristic)"},
-    "time_limit": {"type": float, "help": "seconds per picture (dist-x: of its analysis); what is proved is kept"},
+    "time_limit": {"type": float, "help": "seconds per picture (dist-x: for its analysis); what is proved is kept"},
     "betas": {"type": positive, "help": "dist-x, indiv: parameters drawn for the error bound"},
-    "rank": {"type": natural, "help": "dist-x, indiv: errors that may lie beyond E"},
+    "rank": {"type": natural, "help": "dist-x, indiv: how many of the errors drawn may exceed E"},
     "guessed": {"action": "store_true", "help": "dist-x: guess E, then test it, as the paper does"},
-    "reference": {"help": "dist-x: the kernel that turns the known original, e.g. mitchell"},
+    "reference": {"help": "dist-x: kernel that transforms the known original, e.g. mitchell"},
     "calibration": {"type": Path, "help": "dist-d: calibration.json, written by `warpcert bound`"},
-    "target": {"type": float, "help": "cover: the error per window that is aimed at, in units of the noise"},
-    "centres": {"choices": ("rounded", "plain"), "help": "cover: round the centre pictures, or do not"},
-    "max_windows": {"type": positive, "help": "cover: most windows"},
+    "target": {"type": float, "help": "cover: target error per window, in units of the noise"},
+    "centres": {"choices": ("rounded", "plain"), "help": "cover: whether pictures at window centres are rounded"},
+    "max_windows": {"type": positive, "help": "cover: maximum number of windows"},
     "merged": {"action": "store_true", "help": "indiv: only parameters within E vote, so that ρ is not needed"},
-    "inverse": {"choices": INVERSES, "help": "indiv: analysis that leads back to the original"},
-    "refinements": {"type": natural, "help": "indiv: refinements of the original's bounds"},
+    "inverse": {"choices": INVERSES, "help": "indiv: how the possible originals are bounded"},
+    "refinements": {"type": natural, "help": "indiv: rounds of refinement of those bounds"},
     "batch": {"type": positive, "help": "pictures per forward pass (default: by device)"},
 }
 
@@ -84,10 +90,10 @@ def add_data(parser: argparse.ArgumentParser, *, split: str = "test", count: int
     g = parser.add_argument_group("data")
     g.add_argument("--data", default="mnist500", help=f"{', '.join(DATASETS)}, an .npz file or an image folder")
     g.add_argument("--data-root", type=Path, help=f"folder with the datasets (default: ${DATA_VARIABLE})")
-    g.add_argument("--split", default=split, choices=("train", "test"))
+    g.add_argument("--split", default=split, choices=("train", "test"), help="default: %(default)s")
     g.add_argument("--count", type=positive, default=count, help="how many pictures (default: %(default)s)")
     g.add_argument("--start", type=natural, default=0, help="index of the first picture (default: %(default)s)")
-    g.add_argument("--shuffled", action="store_true", help="count pictures in a random order, always the same")
+    g.add_argument("--shuffled", action="store_true", help="take pictures in a fixed random order")
 
 
 def add_classifier(parser: argparse.ArgumentParser) -> None:
@@ -99,21 +105,21 @@ def add_classifier(parser: argparse.ArgumentParser) -> None:
         help="a name that `warpcert models` lists, a .safetensors, .onnx, .pt (TorchScript) or .pt2 file, or "
         "package.module:function (default: %(default)s, which comes with the package)",
     )
-    g.add_argument("--levels", type=positive, metavar="STEP", help="round the input to levels of so many 8-bit values")
-    g.add_argument("--noise", type=float, help="σ of the pixel noise that is smoothed over; 0: none")
-    g.add_argument("--sigma", type=float, nargs="+", help="σ of the parameter that is smoothed over; 0: none")
+    g.add_argument("--levels", type=positive, metavar="STEP", help="round pixels to multiples of STEP (of 255) first")
+    g.add_argument("--noise", type=float, help="σ of the pixel noise to smooth over (0: none)")
+    g.add_argument("--sigma", type=float, nargs="+", help="σ of the parameter to smooth over (0: none)")
     g.add_argument("--nested", action="store_true", default=None, help="two levels of votes (the paper's construction)")
-    g.add_argument("--interpolation", help="how it turns pictures: bilinear, bicubic, bicubic-0.5")
-    g.add_argument("--vignette", choices=("none", "circle", "rectangle"))
-    g.add_argument("--margin", type=float, help="pixels that the vignette cuts")
-    g.add_argument("--blur", type=float, nargs=2, metavar=("SIGMA", "SIZE"), help="Gaussian blur")
+    g.add_argument("--interpolation", help="how the classifier interpolates: bilinear, bicubic, bicubic-0.5")
+    g.add_argument("--vignette", choices=("none", "circle", "rectangle"), help="what stays visible")
+    g.add_argument("--margin", type=float, help="pixels that the vignette hides at the edge")
+    g.add_argument("--blur", type=float, nargs=2, metavar=("SIGMA", "SIZE"), help="Gaussian blur, in pixels")
     g.add_argument("--half", action="store_true", default=None, help="half precision: faster on a GPU")
     add_device(g)
 
 
 def add_threat(parser: argparse.ArgumentParser) -> None:
     g = parser.add_argument_group("threat (default: the model's)")
-    g.add_argument("--transform", choices=TRANSFORMS)
+    g.add_argument("--transform", choices=TRANSFORMS, help="what the attacker does")
     g.add_argument(
         "--gamma",
         type=float,

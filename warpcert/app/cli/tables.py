@@ -13,7 +13,7 @@ from warpcert.paper import experiments
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment
 from warpcert.paper.experiment import run as results_of
-from warpcert.report.table import TABLE, Cell, Table, difference
+from warpcert.report.table import TABLE, Cell, Table, signed
 from warpcert.runs.job import device_of
 from warpcert.runs.progress import Watch
 
@@ -69,7 +69,7 @@ def _print(table: Table, folder: Path) -> None:
     remarks = list(dict.fromkeys(filter(None, table.remarks)))
     for row, cited, remark in zip(table.rows, table.published, table.remarks, strict=True):
         lines = [
-            (name, _text(known and known.value), _text(cell), _difference(cell, known and known.value))
+            (name, _text(known and known.value), _text(cell), signed(cell, known and known.value))
             for name, known, cell in zip(table.columns[1:], cited[1:], row[1:], strict=True)
             if known is not None or cell is not None
         ]
@@ -84,13 +84,11 @@ def _print(table: Table, folder: Path) -> None:
         out.print(f"({number}) {remark}", markup=False, soft_wrap=True)
     for note in table.notes:
         out.print(note, markup=False, soft_wrap=True)
-    out.print(f"{table.seconds:.0f} s of work; {folder / TABLE}", markup=False, soft_wrap=True)
+    where = ", ".join(filter(None, (table.device, table.date)))
+    out.print(
+        f"{table.seconds:.0f} s of work{f' ({where})' if where else ''}; {folder / TABLE}", markup=False, soft_wrap=True
+    )
 
 
 def _text(cell: Cell) -> str:
     return "–" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
-
-
-def _difference(ours: Cell, published: Cell) -> str:
-    found = difference(ours, published)
-    return "" if found is None else f"{found:+.3g}"

@@ -102,7 +102,11 @@ def _from_base64(text: str) -> bytes:
 
 
 def from_pixels(pixels: list[list[list[float]]], shape: tuple[int, ...]) -> Tensor:
-    """Nested lists [C][H][W] of numbers in [0,1] as float32: the values that an 8-bit file of k/255 gives."""
+    """Nested lists [C][H][W] of numbers in [0,1] as float32: the values that an 8-bit file of k/255 gives.
+
+    Numbers may be float32 values, in full or in as few digits as tell them apart, or k/255 in float64. Others would
+    become another picture than the one that was sent.
+    """
     channels, height, width = shape
     rows = [row for plane in pixels for row in plane]
     if len(pixels) != channels or {len(p) for p in pixels} != {height} or {len(r) for r in rows} != {width}:
@@ -111,7 +115,11 @@ def from_pixels(pixels: list[list[list[float]]], shape: tuple[int, ...]) -> Tens
         raise ValueError(f"pixels must have the shape {list(shape)}: channels, rows, columns; got {given}{hint}")
     if not all(math.isfinite(v) and 0 <= v <= 1 for row in rows for v in row):
         raise ValueError("pixels must be finite numbers in [0, 1] (divide 8-bit values by 255)")
-    return torch.tensor(pixels, dtype=torch.float32)
+    sent = torch.tensor(pixels, dtype=torch.float64)
+    rest = sent[~pictures.held_by_float32(sent)]
+    if bool((torch.from_numpy(rest.float().numpy().astype(str).astype(float)) != rest).any()):
+        raise ValueError("pixels must be numbers that float32 holds, or k/255: others would be another picture")
+    return sent.float()
 
 
 def check_predict(asked: Predict, limits: Limits) -> None:

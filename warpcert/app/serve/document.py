@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import Any
 
@@ -36,7 +37,7 @@ def page(document: Schema) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<title>{escape(info['title'])} · what can be asked</title><style>{STYLE}</style></head><body>"
+        f"<title>{escape(info['title'])} · API</title><style>{STYLE}</style></head><body>"
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['description'])}</p>"
         '<p class="soft">For programs: <a href="/openapi.json">/openapi.json</a>. To try it: <a href="/">the page</a>.'
         f"</p>{''.join(asked)}</body></html>"
@@ -65,11 +66,16 @@ def _fields(schema: Schema, parts: Schema) -> str:
     schema = parts.get(schema["$ref"].rpartition("/")[2], {}) if "$ref" in schema else schema
     rows = [
         f"<tr><td><code>{escape(name)}</code></td><td>{escape(_kind(field))}</td>"
-        f"<td>{escape(field.get('description', ''))}</td></tr>"
+        f"<td>{_text(field.get('description', ''))}</td></tr>"
         for name, field in schema.get("properties", {}).items()
     ]
-    about = f"<p>{escape(schema.get('description', ''))}</p>" if rows else ""
+    about = f"<p>{_text(schema.get('description', ''))}</p>" if rows else ""
     return f'{about}<div class="scroll"><table>{"".join(rows)}</table></div>' if rows else ""
+
+
+def _text(words: str) -> str:
+    """A sentence, its `code` set as such."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(words))
 
 
 def _kind(field: Schema) -> str:

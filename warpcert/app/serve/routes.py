@@ -38,7 +38,7 @@ FAILURES: dict[int | str, dict[str, Any]] = {
     for status, text in {
         400: "the body is not JSON or not a form",
         401: "no token, or a wrong one",
-        403: "sent by another site's page, or asked by another name",
+        403: "sent by another site's page, or under a host name that is not allowed",
         408: "the body came too slowly",
         413: "the body is too large",
         415: "neither JSON nor a form",
@@ -65,7 +65,7 @@ def build(server: Server, token: str | None = None, hosts: frozenset[str] | None
     app = FastAPI(
         title="warpcert",
         version=__version__,
-        description="A classifier with a guarantee: its answers, and how far they are proved to be kept.",
+        description="A classifier with guarantees: its answers, and how far they are certified to hold.",
         lifespan=lifespan,
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
@@ -184,7 +184,7 @@ def _add_predict(app: FastAPI, server: Server) -> None:
 
     @app.post(
         "/v1/predict",
-        summary="The deployed answer, or abstain",
+        summary="The deployed answer; it may abstain",
         responses=FAILURES | {200: {"model": schemas.PredictAnswer}},
         openapi_extra=schemas.json_or_form(schemas.Predict),
     )
@@ -204,7 +204,7 @@ def _add_certify(app: FastAPI, server: Server) -> None:
 
     @app.post(
         "/v1/certify",
-        summary="How far the answer about this picture is kept; with Accept: text/event-stream, progress on the way",
+        summary="How far the answer about this picture holds; with Accept: text/event-stream, progress too",
         responses=FAILURES | {200: {"model": schemas.CertifyAnswer, "content": {"text/event-stream": stream}}},
         openapi_extra=schemas.json_or_form(schemas.Certify),
     )

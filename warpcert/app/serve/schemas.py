@@ -20,11 +20,11 @@ __all__ = [
 
 
 class PictureRequest(BaseModel):
-    """A picture: a PNG or JPEG file in base64 (`image`), or numbers (`pixels`). Just one of the two."""
+    """A picture: a PNG or JPEG file in base64 (`image`), or numbers (`pixels`). Exactly one of the two."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    image: str | None = Field(None, description="a PNG or JPEG file in base64, of just the classifier's size")
+    image: str | None = Field(None, description="a PNG or JPEG file in base64, of exactly the classifier's size")
     pixels: list[list[list[float]]] | None = Field(None, description="numbers in [0,1]: channels, rows, columns")
 
 
@@ -37,20 +37,18 @@ class Predict(PictureRequest):
 
 
 class Certify(PictureRequest):
-    """Ask how far the answer about this picture is kept. Settings that are left out are the classifier's or the
-    method's own.
-    """
+    """Ask how far the answer about this picture holds. Settings left out are the classifier's or the method's own."""
 
     method: str | None = Field(None, description="one of the methods that /v1/classifier lists")
     gamma: list[float] | None = Field(
         None, min_length=1, max_length=8, description="the range in degrees, pixels or per cent; 50 is ±50"
     )
     alpha: float | None = Field(None, gt=0, lt=1, description="allowed failure probability of the whole certificate")
-    n: int | None = Field(None, ge=1, description="samples; of a cover, at most per window")
+    n: int | None = Field(None, ge=1, description="samples (cover: at most, per window)")
     windows: int | None = Field(None, ge=1, description="windows per axis that share n and alpha")
     betas: int | None = Field(None, ge=2, description="parameters drawn for the error bound")
     inverse: Literal["interval", "functional", "lagrangian"] | None = Field(
-        None, description="how possible originals are bounded; interval unless said otherwise, the fastest"
+        None, description="how possible originals are bounded (default: interval, the fastest)"
     )
 
 
@@ -67,7 +65,7 @@ class Attack(PictureRequest):
 class Originals(PictureRequest):
     """Ask which originals can lead to this picture, an attacked one."""
 
-    cells: int = Field(40, ge=2, description="parts that the range is cut into along an axis")
+    cells: int = Field(40, ge=2, description="how many parts the range is cut into along each axis")
 
 
 class Failure(BaseModel):
@@ -106,8 +104,8 @@ class Fitted(BaseModel):
 class OriginalsAnswer(BaseModel):
     """If the attacker used the served threat, γ lies in one of the ranges and the original between low and high."""
 
-    ranges: list[list[list[float]]] = Field(description="boxes of γ that are left, each axis as [from, to]")
-    cells: int = Field(description="boxes that were looked at")
+    ranges: list[list[list[float]]] = Field(description="boxes of γ that remain possible, each axis as [from, to]")
+    cells: int = Field(description="boxes that were examined")
     low: str | None = Field(description="PNG in base64, rounded down; null if no original is possible")
     high: str | None = Field(description="PNG in base64, rounded up")
     width: float | None = Field(description="mean of high − low over pixels")

@@ -81,21 +81,16 @@ def _opened(name: str, device: torch.device) -> tuple[Classifier, dict[str, Any]
     if not Path(name).is_dir():
         return open_model(name, None, device).classifier(), {}
     run = Run(name)
-    classifier = run.classifier(str(device))
-    about, method = classifier.about, run.config["method"]
-    settings = about.settings if method == classifier.method else {}
-    threat = Threat.from_dict(run.config["threat"])
-    classifier.about = replace(about, threat=threat, method=method, settings=settings)
-    return classifier, run.config
+    return run.classifier(str(device)), run.config
 
 
 def _threat(own: Threat | None, transform: str | None, gamma: Sequence[float] | None) -> Threat:
     if transform is not None and (own is None or own.transform.name != transform):
         if gamma is None:
-            raise ValueError(f"say within which range it is served against {transform}")
+            raise ValueError(f"give the range for which {transform} is served")
         return Threat.of(transform, *gamma)
     if own is None:
-        raise ValueError("this classifier does not say what it stands against: say the transformation and its range")
+        raise ValueError("this classifier has no threat of its own: give the transformation and its range")
     return own if gamma is None else replace(own, box=own.transform.box(*gamma))
 
 

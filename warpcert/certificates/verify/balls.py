@@ -11,6 +11,7 @@ from scipy.stats import beta
 
 from warpcert.certificates.evidence import Window
 from warpcert.certificates.individual import Individual
+from warpcert.certificates.verify.cells import layers
 from warpcert.certificates.verify.common import refuse, spends
 from warpcert.certificates.voted import Voted
 from warpcert.transforms import Box
@@ -212,6 +213,8 @@ def _refuse_strange_windows(c: Individual) -> None:
     assert c.excluded is not None
     wide = [i for i in range(gamma.dim) if gamma.upper[i] > gamma.lower[i]]
     size = sum(math.prod(b.upper[i] - b.lower[i] for i in wide) for b in (*cells, *c.impossible) if b)
+    ends = (np.array([getattr(b, end) for b in (*cells, *c.impossible) if b]) for end in ("lower", "upper"))
+    refuse(bool(cells) and bool((layers(gamma, *ends) > 1).any()), "windows overlap")
     whole = math.prod(gamma.upper[i] - gamma.lower[i] for i in wide)
     left = (1 - c.excluded) * whole
     refuse(not c.abstains and size < left * (1 - TINY) - TINY * whole, "what was not ruled out lies in the windows")

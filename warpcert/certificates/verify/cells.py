@@ -15,7 +15,7 @@ from warpcert.certificates.margins import ByMargins
 from warpcert.certificates.verify.common import near, refuse, spends
 from warpcert.transforms import Box
 
-__all__ = ["covered", "margins"]
+__all__ = ["covered", "layers", "margins"]
 
 TINY = 1e-9
 RATIOS = np.array([0.0, 1 / 16, 1 / 4, 1 / 2, 3 / 4, 7 / 8])[:, None]  # of (1 − p₁)/(1 − p₀), mixed by the test
@@ -80,15 +80,15 @@ def _tiled(c: Cells, sure: NDArray[np.bool_]) -> bool:
     refuse(not (w.E >= 0).all() or not w.E.max() <= c.error.E, "E is not below that of a window")
     lower, upper = np.array(gamma.lower), np.array(gamma.upper)
     refuse(bool((w.lower < lower).any() or (w.upper > upper).any()), "every window is a cell of Γ")
-    refuse(bool((_layers(gamma, w.lower, w.upper) > 1).any()), "windows overlap")
+    refuse(bool((layers(gamma, w.lower, w.upper) > 1).any()), "windows overlap")
     if c.abstains:
         return False
     claimed = c.reach or gamma.scaled(0.0)
     meets = sure & (w.lower <= claimed.upper).all(1) & (w.upper >= claimed.lower).all(1)
-    return bool(meets.any()) and bool((_layers(claimed, w.lower[meets], w.upper[meets]) >= 1).all())
+    return bool(meets.any()) and bool((layers(claimed, w.lower[meets], w.upper[meets]) >= 1).all())
 
 
-def _layers(box: Box, lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.int32]:
+def layers(box: Box, lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.int32]:
     """How many cells lie over each piece of the grid into which their ends cut the box; a side without length is a
     point, and is left out.
     """

@@ -35,6 +35,7 @@ ANALYSES = {
     "cover": ("cover",),
     "exact": ("crossings",),
 }
+NAME, REASON = 200, 500  # characters
 GUESSES = ("none", "sampled", "calibrated sampled")  # analyses that prove nothing
 
 
@@ -51,21 +52,34 @@ def together(c: Certificate) -> None:
     """Classifier, method, analysis and threat."""
     form = getattr(c, "form", c.statement)
     _how(c, form)
+    _words(c)
     _whom(c)
     _error(c.error, c.method)
+
+
+def _words(c: Certificate) -> None:
+    """What is free stands in sentences that are not: it is short, and nothing in it moves a cursor or starts a line."""
+    who = c.classifier
+    told = {"name": (who.name, NAME), "former fingerprint": (who.formerly, NAME), "reason": (c.reason, REASON)}
+    for name, (text, most) in told.items():
+        refuse(len(text) > most or not text.isprintable(), f"the {name} is no short line of text")
 
 
 def _whom(c: Certificate) -> None:
     """Classifier, defence and threat go together, and the fingerprint follows from network and facts."""
     facts, t = c.classifier.facts, c.threat.transform
-    if facts is not None:
-        text = json.dumps({"network": c.classifier.network, "facts": facts}, sort_keys=True)
-        wanted = hashlib.sha256(text.encode()).hexdigest()
-        refuse(c.classifier.fingerprint != wanted, "the fingerprint does not follow from network and facts")
-        _facts(c, facts)
+    if facts is None:
+        raise ValueError("the facts of the classifier are not told")
+    text = json.dumps({"network": c.classifier.network, "facts": facts}, sort_keys=True)
+    wanted = hashlib.sha256(text.encode()).hexdigest()
+    refuse(c.classifier.fingerprint != wanted, "the fingerprint does not follow from network and facts")
+    _facts(c, facts)
     defence = getattr(c, "defence", None)
     if defence is not None:
-        refuse(defence.transform != t, f"the threat is {t.name}, but the classifier smooths over another one")
+        refuse(
+            defence.transform != t,
+            f"the threat is {t.name}, the classifier smooths over something else",
+        )
         refuse(not t.interpolates and defence.interpolation not in ("bicubic", "bilinear"), "nothing is interpolated")
     if not isinstance(c, Exhausted):
         refuse(c.threat.tolerance is not None, f"{c.method} bounds the attacker's arithmetic itself: no tolerance")
@@ -133,6 +147,7 @@ def answers(c: Certificate, certified: bool) -> None:
     refuse(c.classes < 2 or not -1 <= c.label < c.classes, f"label {c.label} and {c.classes} classes do not fit")
     refuse(certified == c.abstains, "a label is given if and only if something is certified")
     if c.scores is None:
+        refuse(not c.classifier.formerly, "the scores that name the label are missing")
         return
     refuse(len(c.scores) != c.classes or not all(map(math.isfinite, c.scores)), "there is one score for every class")
     refuse(not c.abstains and c.scores[c.label] < max(c.scores), f"the scores do not name {c.label}")

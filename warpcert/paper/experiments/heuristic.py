@@ -109,7 +109,7 @@ HEURISTIC = Experiment(
     title="BaseSPT: accuracy under attack",
     what="Accuracy of a plain classifier b and of its smoothed form g, on the original pictures and at the worst of k "
     "random transformations.",
-    minutes=1.0,
+    minutes=0.4,
     columns=("images", "attacks on each", "accuracy of b", "b, attacked", "g, original", "g, attacked",
              "g or abstains, original", "g or abstains, attacked", "t, s"),
     rows=(

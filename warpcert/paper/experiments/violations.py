@@ -131,7 +131,7 @@ VIOLATIONS = Experiment(
     name="violations",
     title="How often BaseSPT's radius is wrong",
     what="BaseSPT's radius r per image, then random γ inside it: how often does g answer otherwise there.",
-    minutes=1.1,
+    minutes=0.7,
     columns=("images", "with a radius", "median r", "γ tried", "γ without an answer", "γ that violate",
              "images violated"),
     rows=(

@@ -65,7 +65,7 @@ class Transform(ABC):
         """The box of surface units: box(30) is ±30 on every axis, box(-10, 30) one asymmetric axis, box(2, 3) is ±2 ×
         ±3 for d = 2.
         """
-        if len(surface) == 2 and self.dim == 1:
+        if len(surface) == 2 and self.dim == 1 and surface[0] <= surface[1]:
             return Box((self.internal(surface[0]),), (self.internal(surface[1]),))
         if len(surface) == 1:
             surface = surface * self.dim
@@ -84,7 +84,7 @@ class Transform(ABC):
     @final
     def to_text(self, internal: float, inward: bool = False) -> str:
         """An internal value in surface units, for people: four digits, the nearest or (inward) the next towards 0."""
-        value = self.surface(internal)
+        value = self.surface(internal) + 0.0  # no −0
         if inward and value:
             scale = 10.0 ** (3 - math.floor(math.log10(abs(value))))
             value = math.trunc(value * scale * (1 - 1e-12)) / scale

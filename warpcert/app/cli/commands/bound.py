@@ -17,7 +17,7 @@ def add(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--estimate", type=positive, default=100, help="pictures before --start on which E is chosen (default: 100)"
     )
-    p.add_argument("--factor", type=float, default=1.02, help="E is this times the largest seen (default: %(default)s)")
+    p.add_argument("--factor", type=float, default=1.02, help="largest error seen × this is E (default: %(default)s)")
     p.add_argument("--E", type=float, dest="fixed_E", help="use this E and skip the estimate")
     p.add_argument("--rho", type=float, default=0.01, help="ρ of every picture in the share (default: %(default)s)")
     p.add_argument("--allowed", type=natural, default=0, help="errors above E allowed per picture (default: 0)")

@@ -30,26 +30,26 @@ __all__ = ["add", "run"]
 
 
 def add(p: argparse.ArgumentParser) -> None:
-    p.add_argument("pictures", type=Path, nargs="*", help="picture files; none: pictures of --data")
+    p.add_argument("pictures", type=Path, nargs="*", help="picture files (default: pictures of --data)")
     p.add_argument("--method", choices=METHODS, help="default: the model's own")
     p.add_argument("--out", type=Path, default=Path("runs/certify"), help="run folder, resumed (default: %(default)s)")
     p.add_argument("--seed", type=natural, default=0, help="default: %(default)s")
     p.add_argument("--json", action="store_true", help="print the summary as JSON")
     p.add_argument("--dry-run", action="store_true", help="print only what the run will cost, from a quick probe")
-    p.add_argument("--fail-under", type=float, metavar="SHARE", help="exit with 1 below that certified accuracy")
+    p.add_argument("--fail-under", type=float, metavar="SHARE", help="exit with 1 if certified accuracy is lower")
     add_data(p)
     add_classifier(p)
     add_threat(p)
     add_settings(p)
     g = p.add_argument_group("attack (methods that are shown attacked pictures)")
     g.add_argument("--attack", choices=ATTACKS, help="how pictures are attacked first (default: worst-of-k)")
-    g.add_argument("--k", type=positive, help="candidates of the attack (default: 100)")
+    g.add_argument("--k", type=positive, help="how many candidates the attack tries (default: 100)")
     g = p.add_argument_group("engine (the certificates are the same with every one)")
     g.add_argument("--engine", choices=("local", "ray"), default="local", help="default: %(default)s")
     g.add_argument(
         "--workers", type=positive, help="pictures at a time (default: local 1, ray as many as the cluster holds)"
     )
-    g.add_argument("--address", help="of the ray cluster (default: the one of this machine, or a new one)")
+    g.add_argument("--address", help="of the ray cluster (default: this machine's, or a new one)")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

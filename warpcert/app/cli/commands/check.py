@@ -22,10 +22,10 @@ def add(p: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="MODEL",
-        help="do a sample of the certificates again, with this model (none named: the run's)",
+        help="repeat a sample of the certificates with this model (default: the run's)",
     )
-    p.add_argument("--sample", type=positive, default=3, help="how many are done again (default: %(default)s)")
-    p.add_argument("--data", help="the data of the run, where its name does not find it")
+    p.add_argument("--sample", type=positive, default=3, help="how many to repeat (default: %(default)s)")
+    p.add_argument("--data", help="the run's dataset, if its name is not enough to find it")
     p.add_argument("--data-root", type=Path, help=f"folder with the datasets (default: ${DATA_VARIABLE})")
     p.add_argument("--split", default="test", choices=("train", "test"))
     p.add_argument("--seed", type=natural, help="of the sample (default: fresh)")

@@ -21,7 +21,7 @@ __all__ = ["add", "run"]
 
 
 def add(p: argparse.ArgumentParser) -> None:
-    p.add_argument("image", type=Path, nargs="?", help="the attacked picture; none: --index of --data is attacked")
+    p.add_argument("image", type=Path, nargs="?", help="the attacked picture (default: --index of --data, attacked)")
     p.add_argument("--transform", choices=("rotation", "translation", "scaling", "shear"), default="rotation")
     p.add_argument(
         "--gamma", type=float, nargs="+", default=[10.0], help="the range in degrees, pixels or per cent (default: ±10)"

@@ -29,6 +29,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
         print(f"{m.name}   {m.task}   {m.bytes / 1e6:.1f} MB   {m.licence}{where}\n    SHA-256 {m.sha256}")
         for what, share in m.figures.items():
             print(f"    certified {share}: {what}")
+        if d := m.deviation:
+            what = f"of {d['images']:,.0f} pictures, between batches, devices and compilers"
+            print(f"    logits differ by at most {d['largest']:.1e} (slack: {d['slack']:g}) {what}")
     if not all(here.values()):
         console.print(f"Weights that are not here are in the source tree: set {zoo.FOLDER_VARIABLE} to its recipes/.")
     return 0

@@ -16,7 +16,7 @@ FILES = ("gtsrb", "speech", "imagenet", "rimagenet")  # data that is named by it
 
 
 def add(p: argparse.ArgumentParser) -> None:
-    p.add_argument("name", nargs="?", help="an experiment, or all; none: list them")
+    p.add_argument("name", nargs="?", help="an experiment, or all (default: list them)")
     p.add_argument("--quick", action="store_true", help="minutes on two cores: fewer pictures and samples")
     p.add_argument("--out", type=Path, default=OUT, help="folder of results, resumed (default: %(default)s)")
     p.add_argument("--data-root", type=Path, help=f"folder with the datasets (default: ${DATA_VARIABLE})")

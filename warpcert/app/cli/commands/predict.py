@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from rich.console import Console
 
-from warpcert.app.cli.options import add_classifier, add_data, add_settings, add_threat, natural
+from warpcert.app.cli.options import CHANGES, EMBEDDED, add_classifier, add_data, add_settings, add_threat, natural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,14 +28,14 @@ VOTES, ALPHA = 1000, 0.001
 
 
 def add(p: argparse.ArgumentParser) -> None:
-    p.add_argument("pictures", type=Path, nargs="*", help="picture files; none: pictures of --data")
-    p.add_argument("--from", type=Path, dest="folder", metavar="RUN", help="the classifier that this run certified")
+    p.add_argument("pictures", type=Path, nargs="*", help="picture files (default: pictures of --data)")
+    p.add_argument("--from", type=Path, dest="folder", metavar="RUN", help="deploy exactly what this run certified")
     p.add_argument("--early", action="store_true", help="stop voting as soon as the answer is settled")
     p.add_argument("--seed", type=natural, help="default: fresh and secret")
     p.add_argument(
         "--method",
         choices=("dist-d-online", "indiv"),
-        help="the pictures are attacked ones: also certify that the originals are answered alike",
+        help="the pictures have been attacked: also certify that their originals get the same answer",
     )
     p.add_argument("--json", action="store_true", help="print one JSON line per picture")
     add_data(p)
@@ -91,25 +91,35 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _open(args: argparse.Namespace) -> tuple[Classifier, Iterator[_Item]]:
     """The classifier and the pictures that are asked about."""
-    from warpcert.app.cli.case import classifier_of, open_case
+    from warpcert.app.cli.case import classifier_of, open_case, pictures_of
     from warpcert.learn.pictures import read_picture
     from warpcert.runs.job import device_of
-    from warpcert.runs.run import Run
 
     if args.folder is not None:
-        classifier = Run(args.folder).classifier(args.device)
-        args.model = Run(args.folder).config["model"]
-    if not args.pictures:
-        case = open_case(args)
-        chosen = case.classifier if args.folder is None else classifier
-        return chosen, (_Item(str(i), case.dataset.image(i), case.labels[i]) for i in case.indices)
-    if args.folder is None:
+        classifier = _certified(args)
+    elif args.pictures:
         shape = None
         if Path(args.model).suffix in (".onnx", ".pt", ".pt2") or ":" in args.model:
             shape = tuple(read_picture(args.pictures[0]).shape)
         classifier, _ = classifier_of(args, shape, device_of(args.device))
+    else:
+        classifier = open_case(args).classifier
+    if not args.pictures:
+        dataset, indices = pictures_of(args)
+        return classifier, (_Item(str(i), dataset.image(i), int(dataset.labels[i])) for i in indices)
     wanted = getattr(getattr(classifier.network, "config", None), "shape", None)
     return classifier, (_Item(str(p), read_picture(p, wanted), None) for p in args.pictures)
+
+
+def _certified(args: argparse.Namespace) -> Classifier:
+    """The classifier of a run, which nothing on the command line changes."""
+    from warpcert.runs.run import Run
+
+    changed = [name for name in CHANGES if getattr(args, name) is not None]
+    if changed:
+        flags = ", ".join(f"--{name}" for name in changed)
+        raise ValueError(f"--from deploys exactly what the run certified: leave out {flags}")
+    return Run(args.folder).classifier(args.device, args.model if args.model != EMBEDDED else None)
 
 
 def _answer(args: argparse.Namespace, classifier: Classifier, x: Tensor, generator: Any) -> dict[str, Any]:

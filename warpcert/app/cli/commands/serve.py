@@ -28,8 +28,8 @@ def add(p: argparse.ArgumentParser) -> None:
     p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)")
     p.add_argument("--port", type=int, default=8400, help="default: %(default)s; 0 picks a free one")
     p.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="on this machine only: another name that "
-        "clients may ask for, for instance that of a proxy; may be repeated"
+        "--allow-host", action="append", default=[], metavar="NAME", help="a further host name to answer to on this "
+        "machine, for instance that of a proxy (repeatable)"
     )  # fmt: skip
     p.add_argument("--transform", choices=TRANSFORMS, help="default: what the classifier is made for")
     p.add_argument(

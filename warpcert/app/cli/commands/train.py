@@ -20,8 +20,8 @@ def add(p: argparse.ArgumentParser) -> None:
     p.add_argument("--out", type=Path, required=True, help="folder for checkpoint, log, weights and result")
     p.add_argument("--data-root", type=Path, help=f"folder with the datasets (default: ${DATA_VARIABLE})")
     p.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="fields of the recipe to change")
-    p.add_argument("--fresh", action="store_true", help="begin anew, even if there is a checkpoint")
-    p.add_argument("--seconds", type=float, help="stop after so many seconds; the next call goes on")
+    p.add_argument("--fresh", action="store_true", help="start over, even if there is a checkpoint")
+    p.add_argument("--seconds", type=float, help="stop after this many seconds; the next call continues")
     p.add_argument("--json", action="store_true", help="print the result as JSON")
     add_device(p)
 

@@ -1,4 +1,4 @@
-"""Attempts to break exhaustive verification: `python -m benchmarks.soundness_exact [--pairs N] [--seconds S]`.
+"""Attempts to break exhaustive verification.
 
 Zero tolerance, with pictures and attackers in float64 and in float32, who round and who do not:
 
@@ -7,14 +7,12 @@ Zero tolerance, with pictures and attackers in float64 and in float32, who round
     certificates  f answers as certified for every x' that is handed over within the certified range
 
 Rows with levels draw the step from 2 … 64. Whoever does not round hands over float32 pictures, and in float64 errs on
-purpose by all of the tolerance, up or down in each pixel. Exit code 1 if anything was violated.
+purpose by all of the tolerance, up or down in each pixel.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +20,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.breaking import MOST, WORK, Row, parser_of, pictures, run
-from benchmarks.soundness import BOXES, GRADED, NEW, POINTWISE
+from benchmarks.soundness.bounds import BOXES, GRADED, NEW, POINTWISE
+from benchmarks.soundness.breaking import MOST, WORK, Row, Task, cases
 from warpcert import certificates, methods, transforms
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
@@ -97,16 +95,16 @@ class Known:
         return (self.hash[at] == wanted) & (self.onset[at] <= gamma)
 
 
-def exact_row(row: Row, options: argparse.Namespace, transform: str, picture: str, arithmetic: str, how: str) -> None:
+def exact_row(row: Row, task: Task, transform: str, picture: str, arithmetic: str, how: str) -> None:
     """how: "8-bit", or for classifiers behind levels "rounds" or "does not"."""
-    g = torch.Generator().manual_seed(options.seed + 2)
+    g = torch.Generator().manual_seed(task.seed + 2)
     float32 = arithmetic == "float32"
-    for turn, (kind, x) in enumerate(pictures(g)):
-        if row.done(turn, options):
+    for turn, (kind, x) in cases(g, task):
+        if row.done(task):
             return
         if x.numel() > (64 if float32 else 432):
             continue
-        x = ((x * 255).round() / 255).to(options.device, getattr(torch, picture))
+        x = ((x * 255).round() / 255).to(task.device, getattr(torch, picture))
         if float32 and turn % 2:  # not a multiple of 1/255: taken as it is
             x = (x * 0.9).clamp(0, 1)
         box = BOXES[transform][turn % len(BOXES[transform])]
@@ -117,7 +115,7 @@ def exact_row(row: Row, options: argparse.Namespace, transform: str, picture: st
         made = plan(crossings)
         if made.total > 2**20 or (float32 and made.bundles):
             continue
-        gamma = searched(crossings, attacker, max(1, min(4 * MOST, options.pairs) * 16 // (16 + x.numel())), g)
+        gamma = searched(crossings, attacker, max(1, min(4 * MOST, task.pairs) * 16 // (16 + x.numel())), g)
         exactly = bool(made.bundles) and attacker.threat.quantized
         if exactly:  # about exact arithmetic on the 8-bit picture: at the very root float64 may differ
             away = crossings.upper.new_tensor([1e-11])
@@ -130,15 +128,15 @@ def exact_row(row: Row, options: argparse.Namespace, transform: str, picture: st
             row.check(known.holds(level(attacker.hands_over(start, part, g), step), part), what)
 
 
-def certificates_row(row: Row, options: argparse.Namespace, transform: str, how: str) -> None:
+def certificates_row(row: Row, task: Task, transform: str, how: str) -> None:
     """Random linear classifiers with a small lead, so that the answer changes in Γ; many γ near the ends found."""
-    g = torch.Generator().manual_seed(options.seed + 3)
-    for turn, (kind, x) in enumerate(pictures(g)):
-        if row.done(turn, options):
+    g = torch.Generator().manual_seed(task.seed + 3)
+    for turn, (kind, x) in cases(g, task):
+        if row.done(task):
             return
         if x.numel() > 432:
             continue
-        x = x.float().to(options.device)
+        x = x.float().to(task.device)
         weight = torch.randn(6, x.numel(), generator=g).to(x)
         bias = torch.tensor([0.02 * x.numel() ** 0.5] + [0.0] * 5).to(x)
 
@@ -173,13 +171,4 @@ def rows() -> Iterator[tuple[str, partial[None]]]:
         job = partial(exact_row, transform=name, picture=picture, arithmetic=arithmetic, how=how)
         yield f"exact: {name}, x {picture}, T {arithmetic}{hows[how]}", job
     for how, name in itertools.product(hows, TRANSFORMS):
-        yield f"certificates: {name}{hows[how]}", partial(certificates_row, transform=name, how=how)
-
-
-def main() -> int:
-    transforms.TRANSFORMS.update(NEW)
-    return run(rows(), parser_of(__doc__, 1_000_000).parse_args())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        yield f"certificates: exact, {name}{hows[how]}", partial(certificates_row, transform=name, how=how)

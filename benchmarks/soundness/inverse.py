@@ -1,4 +1,4 @@
-"""Attempts to break the inverses: `python -m benchmarks.soundness_inverse [--pairs N] [--device D] [--seconds S]`.
+"""Attempts to break the inverses.
 
 Zero tolerance, in float64 and in float32:
 
@@ -7,15 +7,12 @@ Zero tolerance, in float64 and in float32:
     certificates  g at the original, with many samples, never contradicts a certificate made from x' alone
 
 Other originals: x' itself (nothing moved), x changed where x' does not see it, and an ascent of the error along
-directions that leave T_γ x as it is, or change it by less than the rounding shows. Exit code 1 if anything was
-violated.
+directions that leave T_γ x as it is, or change it by less than the rounding shows.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -23,8 +20,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.breaking import Row, parser_of, pictures, run
-from benchmarks.soundness import PREPROCESS, SIGMA
+from benchmarks.soundness.bounds import PREPROCESS, SIGMA
+from benchmarks.soundness.breaking import Row, Task, cases
 from warpcert import methods
 from warpcert.classifier import Smoothed
 from warpcert.classifier.defence import Defence
@@ -37,6 +34,7 @@ from warpcert.threat import Threat
 from warpcert.transforms import Preprocess, SpatialTransform
 
 BETAS = 24
+SAMPLES = 100_000  # votes at an original whose answer is certified
 INVERSES: dict[str, InverseBound] = {
     "lagrangian": Lagrangian(),
     "functional": Functional(),
@@ -97,11 +95,11 @@ def holds(found: Originals, z: Tensor, gamma: Tensor) -> Tensor:
     return here & ((found.lower <= z) & (z <= found.upper)).flatten(1).all(1)
 
 
-def inverse_row(row: Row, options: argparse.Namespace, inverse: str, transform: str, defend: str) -> None:
-    g = torch.Generator().manual_seed(options.seed)
+def inverse_row(row: Row, task: Task, inverse: str, transform: str, defend: str) -> None:
+    g = torch.Generator().manual_seed(task.seed)
     analysis, threats = INVERSES[inverse], THREATS[transform]
-    for turn, (kind, picture) in enumerate(pictures(g)):
-        x = picture.to(options.device)
+    for turn, (kind, picture) in cases(g, task):
+        x = picture.to(task.device)
         preprocess = PREPROCESS[(turn + turn // len(PREPROCESS)) % len(PREPROCESS)]
         if not bool(preprocess.mask(*x.shape[1:]).any()):
             preprocess = Preprocess()
@@ -124,26 +122,27 @@ def inverse_row(row: Row, options: argparse.Namespace, inverse: str, transform: 
             row.check(cells.any()[None], f"{what}: not among the survivors")
             for exact in (z, z.float()) if bool(cells.any()) else ():
                 row.count(errors(x_attacked, exact, at, defence, beta), bound[:, cells].amin(1), what)
-        if row.done(turn, options):
+        if row.done(task):
             return
 
 
-def certificates_row(row: Row, options: argparse.Namespace) -> None:
-    """Digits moved by random γ, certified from x' alone; then g at the original, 10⁵ samples."""
-    model, digits = zoo.load("mnist-rotation").to(options.device), data.load("mnist500")
+def certificates_row(row: Row, task: Task, merged: bool) -> None:
+    """Digits moved by random γ, certified from x' alone (α = 10⁻⁴); then g at the original, 10⁵ samples."""
+    model, digits = zoo.load("mnist-rotation").to(task.device), data.load("mnist500")
     assert isinstance(model, Smoothed)
-    threat, g = THREATS["rotation"][0], torch.Generator().manual_seed(options.seed)
-    for turn in itertools.count():
-        x = digits.image(turn % len(digits)).to(options.device)
+    threat, g = THREATS["rotation"][0], torch.Generator().manual_seed(task.seed)
+    for turn in itertools.count(task.first):
+        x = digits.image(turn % len(digits)).to(task.device)
         gamma = threat.box.uniform(1, g) * (0.1 if turn % 2 else 1)
         x_attacked = threat.attacked(x, gamma.to(x.device))[0]
-        made = methods.certify(model, x_attacked, threat, method="indiv", n=5000, seed=turn, betas=200)
+        sampling = {"n": 5000, "alpha": 1e-4, "seed": task.seed + turn, "betas": 200, "merged": merged}
+        made = methods.certify(model, x_attacked, threat, method="indiv", **sampling)
         if not made.abstains:
-            source = torch.Generator(device=x.device).manual_seed(turn)
+            source = torch.Generator(device=x.device).manual_seed(task.seed + turn)
             for z in (x, x_attacked):
-                answer = model.vote(z, n=options.samples, alpha=1e-9, generator=source).label
+                answer = model.vote(z, n=SAMPLES, alpha=1e-9, generator=source).label
                 row.check(torch.tensor([answer in (made.label, ABSTAIN)]), f"picture {turn % len(digits)} of mnist500")
-        if row.done(turn, options):
+        if row.done(task):
             return
 
 
@@ -153,14 +152,5 @@ def rows() -> Iterator[tuple[str, partial[None]]]:
             continue  # they are proved for rotation and translation
         job = partial(inverse_row, inverse=inverse, transform=transform, defend=defend)
         yield f"inverse: {inverse}, {transform}, defender {defend}", job
-    yield "certificates: indiv, rotation", partial(certificates_row)
-
-
-def main() -> int:
-    parser = parser_of(__doc__, 100_000)
-    parser.add_argument("--samples", type=int, default=100_000, help="votes at an original whose answer is certified")
-    return run(rows(), parser.parse_args())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    for merged in (False, True):
+        yield f"certificates: indiv, rotation{', merged' if merged else ''}", partial(certificates_row, merged=merged)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,19 +15,34 @@ from torch.nn.functional import avg_pool2d, interpolate
 from warpcert.learn import data
 from warpcert.transforms import Box
 
-__all__ = ["MOST", "WORK", "Errors", "Hunt", "Job", "Row", "parser_of", "pictures", "run", "special"]
+__all__ = ["MOST", "WORK", "Errors", "Hunt", "Job", "Row", "Task", "cases", "special"]
 
 WORK = 2**22  # pixels evaluated at once, and about as many for each case and precision
 MOST = 20_000  # pairs per case
-TURNS = 52  # cases per row at least, if time permits: four rounds of the pictures
+KINDS = 13  # of pictures
 CLIMBERS, CHILDREN, ROUNDS = 48, 12, 10  # of the climb from the worst pairs
+
+
+@dataclass(frozen=True)
+class Task:
+    """One chunk of a row: `cases` pictures from number `first` on, at most `pairs` parameters drawn for each, all that
+    is random from `seed`. After `seconds` no further case is begun.
+    """
+
+    seed: int
+    first: int = 0
+    cases: int = KINDS
+    pairs: int = MOST
+    seconds: float = math.inf
+    device: str = "cpu"
 
 
 @dataclass
 class Row:
-    """What one line of the report counts. `closest` is the largest true error over its bound."""
+    """What one chunk counts. `closest` is the largest true error over its bound."""
 
     name: str
+    cases: int = 0
     tried: int = 0
     violations: int = 0
     closest: float = 0.0
@@ -51,15 +65,10 @@ class Row:
             self.violations += int((~right).sum())
             self.example = self.example or what
 
-    def done(self, turn: int, options: argparse.Namespace) -> bool:
-        late = time.perf_counter() - self.start > options.seconds
-        return late or (self.tried >= options.pairs and turn + 1 >= TURNS)
-
-    def report(self) -> None:
-        seconds = time.perf_counter() - self.start
-        print(f"{self.name:<58}{self.tried:>10}{self.violations:>12}{self.closest:>11.5f}{seconds:>8.0f} s", flush=True)
-        if self.example:
-            print(f"    VIOLATED {self.example}", flush=True)
+    def done(self, task: Task) -> bool:
+        """Whether that was the last case."""
+        self.cases += 1
+        return self.cases >= task.cases or time.perf_counter() - self.start > task.seconds
 
 
 def smooth(shape: tuple[int, int, int], g: torch.Generator) -> Tensor:
@@ -70,10 +79,17 @@ def smooth(shape: tuple[int, int, int], g: torch.Generator) -> Tensor:
     return x / x.max().clamp_min(1e-9)
 
 
-def pictures(g: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+def cases(g: torch.Generator, task: Task) -> Iterator[tuple[int, tuple[str, Tensor]]]:
+    """Numbered pictures from `task.first` on."""
+    start = task.first // KINDS
+    numbered = enumerate(pictures(g, start), start * KINDS)
+    return itertools.dropwhile(lambda case: case[0] < task.first, numbered)
+
+
+def pictures(g: torch.Generator, start: int = 0) -> Iterator[tuple[str, Tensor]]:
     """Kinds and sizes in turn, for ever, float64 in [0,1], each exactly a float32 picture, every other round 8-bit."""
     digits = data.load("mnist500").images
-    for turn in itertools.count():
+    for turn in itertools.count(start):
 
         def noise(*shape: int) -> Tensor:
             return torch.rand(*shape, generator=g, dtype=torch.float64)
@@ -158,28 +174,4 @@ class Hunt:
         return torch.cat([errors(*part) for part in zip(at.split(size), gamma.split(size), strict=True)])
 
 
-Job = Callable[[Row, argparse.Namespace], None]
-
-
-def run(named: Iterable[tuple[str, Job]], options: argparse.Namespace) -> int:
-    """Does the rows that were asked for; the exit code."""
-    print(f"{'':<58}{'tried':>10}{'violations':>12}{'closest':>11}{'time':>10}")
-    broken = 0
-    for name, job in named:
-        if options.only in name:
-            row = Row(name)
-            job(row, options)
-            row.report()
-            broken += row.violations
-    print("no violation" if not broken else f"{broken} violations")
-    return 1 if broken else 0
-
-
-def parser_of(words: str | None, pairs: int) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=words.splitlines()[0] if words else None)
-    parser.add_argument("--pairs", type=int, default=pairs, help="parameters tried per row")
-    parser.add_argument("--seconds", type=float, default=180, help="at most about so long per row")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="rows whose name contains this")
-    return parser
+Job = Callable[[Row, Task], None]

@@ -1,0 +1,1 @@
+"""Attempts to break every bound and every certificate, with zero tolerance: `make soundness`."""

@@ -1,0 +1,47 @@
+"""Rough use: one sentence in the units of the surface, and nothing done by halves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import warpcert as wc
+from warpcert.app.cli.case import threat_of
+from warpcert.app.cli.main import build_parser
+from warpcert.errors.calibration import Calibration
+from warpcert.learn import data
+
+CALIBRATION = Path(__file__).parents[2] / "results" / "mnist-rotation-dist-d" / "calibration.json"
+
+
+def test_the_range_is_that_of_the_calibration() -> None:
+    net, told = wc.load("mnist-rotation-exact"), Calibration.read(CALIBRATION)
+    words = ["certify", "--method", "dist-d", "--calibration", str(CALIBRATION)]
+    parse = build_parser("certify").parse_args
+    assert net.threat != told.threat == threat_of(parse(words), net)
+    assert threat_of(parse([*words, "--gamma", "5"]), net).box == wc.Threat.rotation(degrees=5).box
+    assert threat_of(parse(["certify"]), net) == net.threat
+
+
+def test_ends_in_the_wrong_order_are_said_in_degrees() -> None:
+    with pytest.raises(ValueError, match=r"both ends, in degrees; got \(2, -3\)"):
+        wc.Threat.rotation(degrees=(2, -3))
+
+
+def test_a_folder_may_have_more_than_256_classes(tmp_path: Path) -> None:
+    for i in range(300):
+        (tmp_path / f"{i:03}").mkdir()
+        Image.fromarray(np.full((4, 4), i % 251, dtype=np.uint8)).save(tmp_path / f"{i:03}" / "x.png")
+    found = data.load(tmp_path)
+    assert found.labels.tolist() == list(range(300)) and len(found.classes) == 300
+
+
+def test_whoever_reads_only_the_first_line_breaks_nothing() -> None:
+    command = f"{sys.executable} -m warpcert models | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stderr == "" and done.stdout.count("\n") == 2

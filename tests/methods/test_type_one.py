@@ -1,0 +1,77 @@
+"""How often certificates are false where the truth is at the threshold: within α, and above it if a rule is broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks import type_one
+from warpcert import statistics as stats
+from warpcert.classifier import early
+from warpcert.errors import calibration
+from warpcert.methods.run import Votes
+
+ALPHA, TRIALS = 0.1, 150
+
+
+def of(rule: type_one.Rule, trials: int = TRIALS) -> type_one.Rate:
+    found = type_one.rate(rule, trials)
+    assert found.value > 0.1 * rule.alpha  # at the threshold it does happen
+    return found
+
+
+def test_the_rate_is_judged_by_the_exact_binomial_test() -> None:
+    def every(n: int) -> type_one.Trial:
+        return lambda seed: seed % n == 0
+
+    rule = type_one.Rule("", ALPHA, {"a": every(20), "b": every(25)})
+    found = type_one.rate(rule, 1000)
+    assert found.false == {"a": 50, "b": 40} and found.value == 0.09 and not found.too_high
+    low, high = found.interval
+    assert low == 2 * stats.lower_bound(90, 2000, 0.025) < 0.09 < high == 2 * stats.upper_bound(90, 2000, 0.025)
+    assert type_one.rate(type_one.Rule("", ALPHA, {"a": every(5)}), 1000).too_high
+
+
+def test_indiv() -> None:
+    assert not of(type_one.indiv(ALPHA, 1)).too_high
+    assert not of(type_one.indiv(ALPHA, 3, merged=True), 80).too_high
+
+
+def test_indiv_with_alpha_spent_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its statements at level α, where α is to be shared."""
+    monkeypatch.setattr(stats.Ledger, "spend", lambda self, purpose, amount: self.alpha)
+    assert of(type_one.indiv(ALPHA, 1), 400).too_high
+
+
+def test_dist_x_and_what_it_is_with_alpha_for_every_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not of(type_one.joint(ALPHA, 3), 100).too_high
+    true = Votes.certify
+
+    def doubled(self: Votes, error: Any, alpha: float, **more: Any) -> Any:
+        monkeypatch.setattr(stats.Ledger, "spend", lambda self, purpose, amount: self.alpha)
+        return true(self, error, 2 * alpha * len(self.centers), **more)
+
+    monkeypatch.setattr(Votes, "certify", doubled)
+    assert of(type_one.joint(ALPHA, 3), 100).too_high
+
+
+def test_the_share_and_what_it_is_without_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not of(type_one.share(ALPHA, images=25), 60).too_high
+    monkeypatch.setattr(calibration.stats, "acceptance_bound", lambda accepted, n, alpha, inner: accepted / n)
+    assert of(type_one.share(ALPHA, images=25), 60).too_high
+
+
+def test_early_answers_and_what_they_are_without_an_anytime_valid_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not type_one.rate(type_one.answers(ALPHA, early=True), 250).too_high
+    assert not of(type_one.answers(ALPHA, early=False)).too_high
+
+    def peeking(counts: list[int], label: int, alpha: float) -> bool:
+        return stats.lower_bound(counts[label], sum(counts), alpha / len(counts)) > 0.5
+
+    monkeypatch.setattr(early, "settled", peeking)
+    assert type_one.rate(type_one.answers(ALPHA, early=True), 250).too_high
+
+
+def test_the_inner_test() -> None:
+    assert not type_one.rate(type_one.inner(ALPHA), 400).too_high
