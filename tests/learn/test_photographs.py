@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from PIL import Image
 from warpcert.classifier import storage
 from warpcert.learn import data
 from warpcert.learn.losses import mixed_loss
+from warpcert.learn.photos import pretrained
 from warpcert.learn.photos.archive import Archive, square
 from warpcert.learn.photos.restricted import GROUPS, restricted
 from warpcert.learn.photos.tuning import Folded, blended, centred, cropped
@@ -182,3 +185,21 @@ def test_tuning_starts_from_a_file_learns_from_it_and_keeps_the_stem(tmp_path: P
 def test_recipes_that_make_no_sense(change: dict[str, object], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Recipe.from_dict(RECIPE | change)
+
+
+def test_the_page_about_photographs_runs(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With weights that nobody trained, and less time."""
+    text = (Path(__file__).parents[2] / "docs" / "photographs.md").read_text(encoding="utf-8")
+    network = build(pretrained.pretrained_config("efficientnet-lite0"), 0)
+    monkeypatch.setattr(pretrained, "pretrained", lambda family: network.eval())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photo.jpg").write_bytes(photo(300, 280, 1, "JPEG"))
+    archive.rename(tmp_path / "photographs.zip")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.S):
+        assert "time_limit=60" in block or "restricted" in block
+        exec(compile(block.replace("time_limit=60", "time_limit=1"), "photographs.md", "exec"), names)
+    assert names["certificate"].kind.value in capsys.readouterr().out.lower() and names["net"].stem.luma == 2
+    assert names["groups"].labels.tolist() == [0]
