@@ -84,14 +84,13 @@ def test_no_attack_beats_the_bound(kind: str, quantized: bool, large: bool, monk
     defence = Defence.surface("rotation", 30, noise=0.1, preprocess=P, **kernels)
     threat, x = Threat.of("rotation", 1, quantized=quantized), pictures(kind)
     beta = defence.draw_beta(2, torch.Generator().manual_seed(4))
-    result = Curve(1.1, None if large else 3)(x, defence, threat, beta)
+    result = Curve(1.1, None if large else 1)(x, defence, threat, beta)
     gamma = torch.cat((threat.box.grid(1501), torch.zeros(1, 1, dtype=torch.float64)))
     for b in range(2):
         many = x.expand(len(gamma), -1, -1, -1)
         found = interpolation_error(many, defence, threat, beta[b].expand(len(gamma), 1), gamma)
         assert float(found.max()) <= float(result.values[b])
-    slack = sum(inference_slack(d, 24, 24, 1, 2.0) for d in (defence, defence.known))
-    assert not large or float(result.values.max()) <= 1.1 * float(result.lower.max()) + slack + 0.001
+    assert result.converged or not large
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic-0.5"])

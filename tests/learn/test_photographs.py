@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +15,11 @@ from PIL import Image
 
 from warpcert.classifier import storage
 from warpcert.learn import data
+from warpcert.learn.losses import mixed_loss
+from warpcert.learn.photos import pretrained
 from warpcert.learn.photos.archive import Archive, square
 from warpcert.learn.photos.restricted import GROUPS, restricted
-from warpcert.learn.photos.tuning import Folded, centred, cropped
+from warpcert.learn.photos.tuning import Folded, blended, centred, cropped
 from warpcert.learn.recipe import Recipe
 from warpcert.learn.train import pace, train
 from warpcert.networks.config import ModelConfig
@@ -111,6 +115,20 @@ def test_crops_are_parts_of_the_picture() -> None:
         centred(x, 21)
 
 
+def test_blends_are_known_by_their_shares() -> None:
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randint(0, 256, (200, 1, 2, 2), generator=draw).float() / 255
+    seen, share, other = blended(x, 0.4, draw)
+    wanted = share[:, None, None, None] * x + (1 - share[:, None, None, None]) * x[other]
+    assert float((seen - wanted).abs().max()) <= 0.5 / 255 + 1e-6
+    assert 60 <= int((share < 1).sum()) <= 100 and torch.equal(other.sort().values, torch.arange(200))
+    logits, labels = torch.randn(5, 3, generator=draw), torch.tensor([0, 1, 2, 0, 1])
+    others, part = labels.roll(1), torch.rand(5, generator=draw)
+    soft = part[:, None] * torch.eye(3)[labels] + (1 - part[:, None]) * torch.eye(3)[others]
+    plain = torch.nn.functional.cross_entropy(logits, soft)
+    torch.testing.assert_close(mixed_loss(logits, labels, others, part, 0.0), plain)
+
+
 def test_a_folded_network_is_the_network_and_trains_it() -> None:
     model = build(CONFIG, 1)
     assert isinstance(model, EfficientNetLite)
@@ -143,7 +161,7 @@ def test_tuning_starts_from_a_file_learns_from_it_and_keeps_the_stem(tmp_path: P
     pictures = data.Dataset("photos", pixels, torch.arange(10) % 3, ("a", "b", "c"))
     train(Recipe.from_dict(RECIPE), pictures, "cpu", tmp_path / "first")
     path = str(tmp_path / "first" / "model.safetensors")
-    recipe = Recipe.from_dict(RECIPE | {"start": path, "teacher": path, "distil": 0.7})
+    recipe = Recipe.from_dict(RECIPE | {"start": path, "teacher": path, "distil": 0.7, "mix": 0.5})
     assert pace(recipe, pictures, "cpu", 1) > 0
     train(recipe, pictures, "cpu", tmp_path / "second")
     net = storage.load(tmp_path / "second" / "model.safetensors")
@@ -160,9 +178,28 @@ def test_tuning_starts_from_a_file_learns_from_it_and_keeps_the_stem(tmp_path: P
         ({"levels": 0}, "a stem rounds"),
         ({"vignette": "circle"}, "a stem rounds"),
         ({"distil": 0.5}, "needs a teacher"),
+        ({"mix": 0.5}, "need distillation"),
         ({"family": "resnet", "start": "x.safetensors"}, "only"),
     ],
 )
 def test_recipes_that_make_no_sense(change: dict[str, object], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Recipe.from_dict(RECIPE | change)
+
+
+def test_the_page_about_photographs_runs(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With weights that nobody trained, and less time."""
+    text = (Path(__file__).parents[2] / "docs" / "photographs.md").read_text(encoding="utf-8")
+    network = build(pretrained.pretrained_config("efficientnet-lite0"), 0)
+    monkeypatch.setattr(pretrained, "pretrained", lambda family: network.eval())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photo.jpg").write_bytes(photo(300, 280, 1, "JPEG"))
+    archive.rename(tmp_path / "photographs.zip")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.S):
+        assert "time_limit=60" in block or "restricted" in block
+        exec(compile(block.replace("time_limit=60", "time_limit=1"), "photographs.md", "exec"), names)
+    assert names["certificate"].kind.value in capsys.readouterr().out.lower() and names["net"].stem.luma == 2
+    assert names["groups"].labels.tolist() == [0]

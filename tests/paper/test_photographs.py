@@ -117,6 +117,7 @@ def test_restricted_imagenet_has_nine_groups(desk: Desk, tmp_path: Path) -> None
     made = tmp_path / "restricted.zip"
     with zipfile.ZipFile(made, "w") as archive:
         archive.writestr("labels.csv", "file,label\na.jpg,281\nb.jpg,30")
+        archive.writestr("a.jpg", b""), archive.writestr("b.jpg", b"")
     labels = sorted(label for _, label in pictures.Photographs(made, restricted=True).items)
     assert [list(pictures.GROUPS)[label] for label in labels] == ["cat", "frog"]
 

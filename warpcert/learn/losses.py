@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, log_softmax, nll_loss
 
 from warpcert.learn.recipe import Recipe
 
-__all__ = ["attack", "disagreement", "hardest", "likeness", "margin_loss", "repeat"]
+__all__ = ["attack", "disagreement", "hardest", "likeness", "margin_loss", "mixed_loss", "repeat"]
 
 
 def repeat(x: Tensor, draws: int) -> Tensor:
@@ -24,6 +24,12 @@ def margin_loss(logits: Tensor, labels: Tensor, recipe: Recipe) -> Tensor:
     if recipe.offset:
         logits = logits.scatter_add(1, labels[:, None], logits.new_full((len(labels), 1), -recipe.offset))
     return cross_entropy(logits / t, labels, label_smoothing=recipe.label_smoothing) * t
+
+
+def mixed_loss(logits: Tensor, labels: Tensor, others: Tensor, share: Tensor, smoothing: float) -> Tensor:
+    """Cross entropy for blends of pictures: `share` [B] of the one with `labels`, the rest of the one with `others`."""
+    first, second = (cross_entropy(logits, y, reduction="none", label_smoothing=smoothing) for y in (labels, others))
+    return (share * first + (1 - share) * second).mean()
 
 
 def likeness(logits: Tensor, wanted: Tensor) -> Tensor:

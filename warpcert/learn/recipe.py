@@ -102,6 +102,7 @@ class Recipe:
     label_smoothing: float = 0.0
     distil: float = 0.0  # so much of the loss compares with a teacher, who sees the picture as it was
     teacher: str = "none"  # a family's name, or a classifier's file
+    mix: float = 0.0  # so much of each batch is blended with other pictures, which a teacher can judge
     temperature: float = 1.0  # the loss is that of logits / temperature
     offset: float = 0.0  # taken from the right logit first: a margin that is asked for
     # smoothing
@@ -126,7 +127,7 @@ class Recipe:
         for name in (*counts, "adv_eps", "consistency", "weight_decay", "offset"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
-        for name in ("attacked", "warmup", "ema", "label_smoothing", "adv_warmup", "momentum", "distil", "crop"):
+        for name in ("attacked", "warmup", "ema", "label_smoothing", "adv_warmup", "momentum", "distil", "crop", "mix"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie in [0, 1]; got {getattr(self, name)}")
         if not (self.steps or self.epochs > 0):
@@ -141,8 +142,8 @@ class Recipe:
             raise ValueError("a stem rounds means of the picture itself: say levels = 32, and no vignette")
         if (self.start != "random" or self.distil) and self.family not in LITES:
             raise ValueError(f"networks to start from or to learn from are known of {', '.join(LITES)} only")
-        if self.distil and self.teacher == "none":
-            raise ValueError("distillation needs a teacher")
+        if (self.distil and self.teacher == "none") or (self.mix and not self.distil):
+            raise ValueError("distillation needs a teacher, and blended pictures need distillation")
         self.defence(), self.box(), self.threat(), self.facts()
 
     @classmethod

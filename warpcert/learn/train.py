@@ -25,9 +25,9 @@ from warpcert.classifier import Classifier
 from warpcert.classifier.storage import load
 from warpcert.learn.checkpoint import CHECKPOINT, append_log, restore, store, trim_log
 from warpcert.learn.data import Dataset
-from warpcert.learn.losses import attack, disagreement, hardest, likeness, margin_loss, repeat
+from warpcert.learn.losses import attack, disagreement, hardest, likeness, margin_loss, mixed_loss, repeat
 from warpcert.learn.photos.restricted import restricted
-from warpcert.learn.photos.tuning import Folded, centred, cropped, started, taught
+from warpcert.learn.photos.tuning import Folded, blended, centred, cropped, started, taught
 from warpcert.learn.proxy import centers_of, plain_proxy, proxy
 from warpcert.learn.recipe import Recipe
 from warpcert.learn.views import Views, generator
@@ -102,6 +102,8 @@ class _Run:
         x, labels = self.next_batch()
         if recipe.side:
             x = cropped(x, recipe.side, recipe.crop, draw)
+        if recipe.mix:
+            x, share, other = blended(x, recipe.mix, draw)
         view = self.views(repeat(x, recipe.worst), draw)
         with self.faster():
             wanted = None if self.teacher is None else self.teacher(x)
@@ -111,7 +113,11 @@ class _Run:
             if recipe.adv_steps and (eps := self.epsilon()) > 0:
                 view = view + attack(self.net, view, noise, labels, eps, recipe.adv_steps)
             logits = self.net(repeat(view, draws) + noise).float()
-        loss = margin_loss(logits, labels.repeat(draws), recipe)
+        if recipe.mix:
+            pair = labels.repeat(draws), labels[other].repeat(draws)
+            loss = mixed_loss(logits, *pair, share.repeat(draws), recipe.label_smoothing)
+        else:
+            loss = margin_loss(logits, labels.repeat(draws), recipe)
         if wanted is not None:
             loss = (1 - recipe.distil) * loss + recipe.distil * likeness(logits, wanted)
         if recipe.consistency:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +9,12 @@ from typing import final
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from warpcert.learn.data import Dataset
+from warpcert.learn.photos.archive import Archive
+from warpcert.learn.photos.restricted import GROUPS
 from warpcert.paper.desk import Desk
 
 __all__ = [
@@ -34,59 +32,32 @@ __all__ = [
 
 IMAGENET, RIMAGENET = "imagenet", "rimagenet"
 SHORT_SIDE, RESIZED, SIDE = 512, 256, 224  # where the paper transforms photographs, and what its networks see of them
-GROUPS = {  # Restricted ImageNet (Tsipras et al.): groups of ImageNet's classes, first and last
-    "dog": (151, 268),
-    "cat": (281, 285),
-    "frog": (30, 32),
-    "turtle": (33, 37),
-    "bird": (80, 100),
-    "primate": (365, 382),
-    "fish": (389, 397),
-    "crab": (118, 121),
-    "insect": (300, 319),
-}
 
 
 @final
 class Photographs:
-    """The JPEGs of a zip file with labels.csv (file,label), in a fixed random order of that list. Of Restricted
-    ImageNet the labels are the groups'.
+    """The JPEGs of a zip file with labels.csv (file,label), in a fixed random order of that list: (place in the
+    file, label). Of Restricted ImageNet the labels are the groups'.
     """
 
     def __init__(self, path: Path, restricted: bool = False) -> None:
-        try:
-            with zipfile.ZipFile(path) as archive:
-                rows = csv.DictReader(io.StringIO(archive.read("labels.csv").decode()))
-                items = [(row["file"], int(row["label"])) for row in rows]
-            items = [(file, _group(label)) for file, label in items] if restricted else items
-            self.items = [items[i] for i in np.random.default_rng(0).permutation(len(items))]
-        except (zipfile.BadZipFile, KeyError, ValueError) as error:
-            raise ValueError(f"{path} must be a zip file of pictures with labels.csv (file,label): {error}") from None
-        self.path = path
+        self.archive = Archive(path)
+        items = [(place, label) for place, (_, label) in enumerate(self.archive.items)]
+        items = [(place, _group(label)) for place, label in items] if restricted else items
+        self.items = [items[i] for i in np.random.default_rng(0).permutation(len(items))]
 
     def __len__(self) -> int:
         return len(self.items)
 
     def image(self, index: int, side: int) -> Tensor:
         """Picture `index` as float32 [3,side,side] in [0,1]: short side scaled to `side`, the middle cut out."""
-        name = self.items[index][0]
-        with zipfile.ZipFile(self.path) as archive:
-            inside = next((n for n in archive.namelist() if n == name or n.endswith(f"/{name}")), None)
-            if inside is None:
-                raise ValueError(f"{self.path} lists {name}, but does not hold it")
-            with Image.open(io.BytesIO(archive.read(inside))) as picture:
-                photo = picture.convert("RGB")
-        scale = side / min(photo.size)
-        photo = photo.resize((max(side, round(photo.width * scale)), max(side, round(photo.height * scale))))
-        left, top = (photo.width - side) // 2, (photo.height - side) // 2
-        pixels = np.asarray(photo.crop((left, top, left + side, top + side)))
-        return torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 255
+        return self.archive.picture(self.items[index][0], side, side).float() / 255
 
     def dataset(self, side: int) -> Dataset:
         """All of them in memory, [N,3,side,side]."""
         pixels = torch.stack([(self.image(i, side) * 255).round().byte() for i in range(len(self))])
         labels = torch.tensor([label for _, label in self.items])
-        return Dataset(self.path.stem, pixels, labels, tuple(str(i) for i in range(int(labels.max()) + 1)))
+        return Dataset(self.archive.path.stem, pixels, labels, tuple(str(i) for i in range(int(labels.max()) + 1)))
 
 
 def _group(label: int) -> int:

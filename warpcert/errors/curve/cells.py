@@ -51,10 +51,13 @@ class Tasks:
 
 def first_cells(m: Model) -> list[tuple[float, float, int]]:
     """Γ as segments (low, high, number of cells): cut where all pixels kink together (γ = 0 and the multiples of the
-    flow's symmetry), MOTION px per cell.
+    flow's symmetry), MOTION px per cell; of large pictures, MOTION px of those that P returns, by what P reads.
     """
     low, high = m.threat.box.lower[0], m.threat.box.upper[0]
-    radius = float((m.y.square() + m.x_.square()).max().sqrt())
+    far, motion = (m.y.square() + m.x_.square()).sqrt(), MOTION
+    if m.pixels > grid.SMALL:
+        far, motion = far[m.kept], MOTION * (1 if m.half_y is None else 2)
+    radius = float(far.max())
     first, last = low + min(0.0, float(m.beta.min())), high + max(0.0, float(m.beta.max()))
     speed = radius * m.flow.speed * m.flow.stretch(first, last)
     cuts, again = [0.0], m.flow.symmetry
@@ -63,7 +66,7 @@ def first_cells(m: Model) -> list[tuple[float, float, int]]:
     ends = sorted({low, high, *(c for c in cuts if low < c < high)})
     if len(ends) == 1:
         return [(low, high, 1)]
-    return [(a, b, max(1, math.ceil((b - a) * speed / MOTION))) for a, b in itertools.pairwise(ends)]
+    return [(a, b, max(1, math.ceil((b - a) * speed / motion))) for a, b in itertools.pairwise(ends)]
 
 
 def search(m: Model, goal: Goal) -> Found:
@@ -168,7 +171,8 @@ class _State:
         if self.seen is not None and abs(self.seen.width - width) > 1e-10 * width:
             self.seen = None
         entries = FINE * (high - low) / max(width, 1e-30)
-        fits = 1.25 * entries * m.channels * m.kept.numel() < (2**33 if m.x.is_cuda else 2**27)
+        size = entries * m.channels * (m.returned.numel() + 2 * m.kept.numel() / FINE)
+        fits = size < (2**33 if m.x.is_cuda else 2**27)
         if self.seen is None and width > 0 and fits and entries < cells * m.beta.numel():
             self.seen = Seen.table(m, width, low - width, high + width)
 

@@ -18,7 +18,7 @@ from warpcert.networks.config import ModelConfig
 from warpcert.networks.efficientnet import EfficientNetLite, Unit
 from warpcert.networks.weights import Network, build, channels_last, fused
 
-__all__ = ["Folded", "centred", "cropped", "started", "taught"]
+__all__ = ["Folded", "blended", "centred", "cropped", "started", "taught"]
 
 
 def started(recipe: Recipe, config: ModelConfig) -> Network:
@@ -112,3 +112,15 @@ def cropped(x: Tensor, side: int, smallest: float, draw: torch.Generator) -> Ten
     grid = torch.stack((across[:, None, :].expand(-1, side, -1), down[:, :, None].expand(-1, -1, side)), 3)
     seen = grid_sample(x, grid, mode="bicubic", padding_mode="border", align_corners=False)
     return seen.clamp_(0, 1).mul_(255).round_().div_(255)
+
+
+def blended(x: Tensor, part: float, draw: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """About `part` of the pictures [B,C,H,W] blended with others of the batch, as 8-bit pictures; the share [B] of each
+    that is left, and which other it was blended with [B].
+    """
+    count, device = len(x), x.device
+    share = torch.rand(count, generator=draw, device=device)
+    share = torch.where(torch.rand(count, generator=draw, device=device) < part, share, 1.0)
+    other = torch.randperm(count, generator=draw, device=device)
+    both = torch.lerp(x[other], x, share[:, None, None, None])
+    return both.mul_(255).round_().div_(255), share, other
