@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, final
 
 from torch import Tensor
@@ -21,6 +22,10 @@ Range = float | tuple[float, ...]  # ±r, or (from, to) of one parameter, or one
 class Threat:
     """The attacker picks γ ∈ Γ = `box` and hands over x' = q(T_γ x), or T_γ x itself when `quantized` is off.
 
+    A product of parts is applied in their order, clipped and rounded once, at the end; `then` makes them.
+
+    l2          what he adds at last, after rounding: x' = q(T_γ x) + η for any η of this ℓ2 norm at most, in the norm
+                of pictures with values in [0,1]
     tolerance   how far each pixel that he hands over, before rounding, may be from the exact T_γ x. None: 10⁻¹² if he
                 rounds, 10⁻⁷ if not, which is T in float64, handed over in float32. Only `exact` needs to be told:
                 the other methods bound float32 arithmetic themselves
@@ -31,6 +36,7 @@ class Threat:
     interpolation: str = "bilinear"
     quantized: bool = True
     tolerance: float | None = None
+    l2: float = 0.0
 
     def __post_init__(self) -> None:
         kernels.interpolating(self.interpolation)
@@ -42,6 +48,36 @@ class Threat:
             raise ValueError(f"the range must contain 0 (the picture as it is); got {self.transform.place(self.box)}")
         if self.tolerance is not None and not (math.isfinite(self.tolerance) and self.tolerance >= 0):
             raise ValueError(f"a tolerance must be finite and ≥ 0; got {self.tolerance}")
+        if not (math.isfinite(self.l2) and self.l2 >= 0):
+            raise ValueError(f"the ℓ2 norm of a perturbation must be finite and ≥ 0; got {self.l2}")
+
+    @classmethod
+    def made_of(cls, parts: Mapping[str, Range], **arithmetic: Any) -> Threat:
+        """A product of parts by name, in the order in which they are applied; the last one may be l2."""
+        names = [name for name in parts if name != "l2"]
+        if not names:
+            raise ValueError("a threat needs a transformation, for instance rotation; l2 is what may follow it")
+        first = cls.of(names[0], *_spread(parts[names[0]]), **arithmetic)
+        return first.then(**{name: given for name, given in parts.items() if name != names[0]})
+
+    def then(self, **parts: Range) -> Threat:
+        """The same, followed by these parts in this order: rotation(30).then(brightness=0.2, l2=0.05)."""
+        made = self
+        for name, given in parts.items():
+            made = made._then(name.replace("_", "-"), _spread(given))
+        return made
+
+    def _then(self, name: str, given: tuple[float, ...]) -> Threat:
+        if self.l2:
+            raise ValueError(f"the ℓ2 part is the last one: say {name} before it")
+        if name == "l2":
+            if len(given) != 1 or not given[0] > 0:
+                raise ValueError(f"the ℓ2 part is one norm > 0; got {given}")
+            return replace(self, l2=given[0])
+        part = transforms.get(name)
+        own = part.box(*given)
+        box = Box((*self.box.lower, *own.lower), (*self.box.upper, *own.upper))
+        return replace(self, transform=transforms.product(self.transform, part), box=box)
 
     @classmethod
     def of(cls, transform: str, *gamma: float, **arithmetic: Any) -> Threat:
@@ -111,6 +147,11 @@ class Threat:
         moved = self.transform(x, gamma, self.interpolation)
         return self.transform.quantize(moved) if self.quantized else moved
 
+    def within(self, box: Box, inward: bool = False) -> str:
+        """The part of it in which γ ∈ `box`, for people: all parts, in their order."""
+        said = self.transform.within(box, inward)
+        return f"{said}, then any change of ℓ2 norm up to {self.l2:g}" if self.l2 else said
+
     def in_words(self) -> dict[str, str]:
         """Its settings, for people."""
         words = {
@@ -119,12 +160,15 @@ class Threat:
             "the attacker's interpolation": self.interpolation,
             "the attacker's 8-bit rounding": "on" if self.quantized else "off",
         }
-        return words | ({} if self.tolerance is None else {"the attacker's tolerance": f"{self.tolerance:g}"})
+        words |= {} if self.tolerance is None else {"the attacker's tolerance": f"{self.tolerance:g}"}
+        return words | ({"the ℓ2 norm added": f"{self.l2:g}"} if self.l2 else {})
 
     def to_dict(self) -> dict[str, Any]:
         d = asdict(self) | {"transform": self.transform.name}
         if self.tolerance is None:
             del d["tolerance"]
+        if not self.l2:
+            del d["l2"]
         return d
 
     @classmethod
@@ -132,7 +176,10 @@ class Threat:
         if unknown := set(d) - {f.name for f in fields(cls)}:
             raise ValueError(f"a threat has no {', '.join(sorted(unknown))}: was it written by a later version?")
         box = Box(tuple(d["box"]["lower"]), tuple(d["box"]["upper"]))
-        return cls(transforms.get(d["transform"]), box, d["interpolation"], d["quantized"], d.get("tolerance"))
+        if "l2" in d and not d["l2"]:
+            raise ValueError("a threat without an ℓ2 part does not name its norm")
+        transform, told = transforms.get(d["transform"]), (d.get("tolerance"), d.get("l2", 0.0))
+        return cls(transform, box, d["interpolation"], d["quantized"], *told)
 
 
 def _spread(given: Range) -> tuple[float, ...]:

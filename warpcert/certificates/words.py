@@ -9,10 +9,11 @@ from warpcert.numerics.box import Box
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess, Tone, Transform
 
-__all__ = ["Fact", "Pair", "attacker", "noise", "preparation", "program", "smoothed", "surface_range", "thing"]
+__all__ = ["Fact", "Range", "attacker", "noise", "preparation", "program", "smoothed", "surface_range", "thing"]
 
 Fact = tuple[str, str | int | float]  # its name and its value
 Pair = tuple[float, float]
+Range = Pair | tuple[Pair, ...]  # of one part: one pair for each of its parameters
 
 
 def thing(transform: Transform) -> str:
@@ -65,8 +66,16 @@ def preparation(p: Preprocess) -> str:
     return ", ".join(found) or "nothing"
 
 
-def surface_range(transform: Transform, box: Box) -> Pair | tuple[Pair, ...]:
-    """A box in surface units, one pair per parameter: 50.0 where 50 was meant, never more than the box."""
+def surface_range(transform: Transform, box: Box) -> Range | dict[str, Range]:
+    """A box in surface units, one pair per parameter: 50.0 where 50 was meant, never more than the box. Of a product,
+    part by part.
+    """
+    if len(transform.parts) == 1:
+        return _range(transform, box)
+    return {part.name: _range(part, own) for part, own in transform.shared(box)}
+
+
+def _range(transform: Transform, box: Box) -> Range:
     axes = tuple(
         (_inside(transform, lo, lo, math.inf), _inside(transform, hi, -math.inf, hi))
         for lo, hi in zip(box.lower, box.upper, strict=True)

@@ -10,7 +10,17 @@ from warpcert.methods.exact import Exact
 from warpcert.methods.heuristic import Base
 from warpcert.methods.indiv import Indiv
 from warpcert.methods.outlook.forecast import Forecast
-from warpcert.methods.registry import METHODS, certify, certify_with, chosen, foresee, get, suitable, threat_for
+from warpcert.methods.registry import (
+    METHODS,
+    certify,
+    certify_with,
+    chosen,
+    foresee,
+    get,
+    refusal,
+    suitable,
+    threat_for,
+)
 
 __all__ = [
     "METHODS",
@@ -28,6 +38,7 @@ __all__ = [
     "chosen",
     "foresee",
     "get",
+    "refusal",
     "suitable",
     "threat_for",
 ]

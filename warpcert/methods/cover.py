@@ -16,7 +16,7 @@ from warpcert.methods.margins import MarginCover
 from warpcert.methods.outlook import windows as outlook
 from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
-from warpcert.windows.cover import Windows, cover_windows
+from warpcert.windows.cover import Windows, cover_windows, unknown
 
 __all__ = ["Cover"]
 
@@ -54,6 +54,10 @@ class Cover(Sampling):
         if self.centres not in ("rounded", "plain"):
             raise ValueError(f"centres are rounded or plain; got {self.centres!r}")
         positive_limit(self.time_limit)
+
+    @classmethod
+    def beyond(cls, threat: Threat) -> str:
+        return unknown(threat.transform) if len(threat.transform.parts) > 1 else ""
 
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if classifier.over:

@@ -17,6 +17,7 @@ from warpcert.classifier.sequential import Rules, run_tests
 from warpcert.classifier.voting import Draws, votes
 from warpcert.methods.base import Progress, subject
 from warpcert.methods.outlook.remedies import against_error, against_votes, with_time
+from warpcert.numerics.region import outward
 from warpcert.statistics import radius
 from warpcert.threat import Threat
 from warpcert.transforms import Box
@@ -54,6 +55,8 @@ class Covering:
         guessed = votes(self.classifier.logits, self.defence, self.x, s.n0, Draws(self.generator, batch=s.batch))
         label, passes = int(guessed.argmax()), s.n0
         outwards = torch.maximum(windows.lower.abs(), windows.upper.abs()).amax(1).argsort()
+        if len(self.threat.transform.parts) > 1:  # units differ
+            outwards = outward(self.threat.box, windows.lower, windows.upper).argsort(stable=True)
         done: list[Window] = []
         size, late = CHUNK if math.isinf(self.until) else HASTY, False
         for start in range(0, len(outwards), size):

@@ -132,7 +132,7 @@ def _attacked(row: Row, x: Tensor, kept: Tensor | None) -> tuple[Tensor | None, 
     farthest = c.reach.upper if c.reach else c.threat.box.upper
     gamma = row.attack.gamma if row.attack else c.counterexample or farthest
     moved = c.threat.attacked(x, torch.tensor([gamma], dtype=torch.float64))[0] if kept is None else kept
-    return moved, f"{t.noun} by {' × '.join(t.to_text(g) for g in gamma)}"
+    return moved, f"{t.noun} by {t.at(gamma)}"
 
 
 def possible(x_attacked: Tensor, threat: Threat) -> tuple[Tensor, Tensor] | None:

@@ -99,7 +99,7 @@ def plain_words(run: RunFolder) -> str:
         said = f"{start} to be the unseen original's too, whichever {t.noun} within {span} led to the {what}."
     else:
         start = f"For {kept} of {s.count} {what}s from {data} the right answer is {sure}"
-        said = f"{start} to stay under every {t.noun} within {span}."
+        said = f"{start} to stay under every {first.threat.within(first.threat.box)}."
     return f"{said} {first.because()}"
 
 
@@ -134,7 +134,7 @@ def settings(run: RunFolder) -> list[Setting]:
         ("classifier", run.model),
         ("data", run.data),
         (f"{thing(t)}s", str(run.summary.count)),
-        ("attacker", f"{t.noun} within {t.span(c.threat.box)}, {attacker(c.threat)}"),
+        ("attacker", f"{c.threat.within(c.threat.box)}, {attacker(c.threat)}"),
         *((name, cell(value)) for name, value in c.settings()),
         *([("median E", cell(E))] if E is not None else []),
         *_attack(run),

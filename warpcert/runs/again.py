@@ -86,7 +86,7 @@ def _contradictions(old: Certificate, new: Certificate) -> Iterator[str]:
     if not (old.abstains or new.abstains) and old.label != new.label:
         yield f"it was answered {old.label}, and is answered {new.label} now"
     if new.counterexample is not None and old.covers(Box(new.counterexample, new.counterexample)):
-        at = ", ".join(old.threat.transform.to_text(g) for g in new.counterexample)
+        at = old.threat.transform.at(new.counterexample)
         yield f"at {at}, inside the certified range, the classifier answers differently"
     proved = not getattr(old, "alpha", 0.0)
     if proved and old.reach is not None and not new.covers(old.reach.scaled(LEAST)):

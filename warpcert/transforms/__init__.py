@@ -8,6 +8,7 @@ from warpcert.transforms.contrast import Contrast
 from warpcert.transforms.families.base import PointwiseTransform, SpatialTransform, Transform
 from warpcert.transforms.families.flow import Flow
 from warpcert.transforms.families.gradation import Gradation
+from warpcert.transforms.families.product import THEN, Product, product
 from warpcert.transforms.families.shift import Shift
 from warpcert.transforms.families.tone import Tone
 from warpcert.transforms.power import Power
@@ -28,6 +29,7 @@ __all__ = [
     "PointwiseTransform",
     "Power",
     "Preprocess",
+    "Product",
     "Rotation",
     "Scaling",
     "Shear",
@@ -38,6 +40,7 @@ __all__ = [
     "Translation",
     "Volume",
     "get",
+    "product",
 ]
 
 TRANSFORMS: dict[str, Transform] = {
@@ -46,7 +49,9 @@ TRANSFORMS: dict[str, Transform] = {
 
 
 def get(name: str) -> Transform:
-    """The transformation of that name."""
+    """The transformation of that name, or the product of several: "rotation then brightness"."""
+    if THEN in name:
+        return product(*map(get, name.split(THEN)))
     if name not in TRANSFORMS:
         raise ValueError(f"transformation {name!r} is not known; choose one of {', '.join(TRANSFORMS)}")
     return TRANSFORMS[name]

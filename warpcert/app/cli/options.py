@@ -16,6 +16,7 @@ __all__ = [
     "add_classifier",
     "add_data",
     "add_device",
+    "add_parts",
     "add_settings",
     "add_threat",
     "natural",
@@ -111,9 +112,20 @@ def add_classifier(parser: argparse.ArgumentParser) -> None:
     add_device(g)
 
 
+def add_parts(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--threat",
+        nargs="+",
+        metavar="PART=RANGE",
+        help="what the attacker does, in this order: rotation=30 is ±30°, rotation=-10,30 from −10° to 30°; a last "
+        "l2=0.05 adds any change of that ℓ2 norm",
+    )
+
+
 def add_threat(parser: argparse.ArgumentParser) -> None:
     g = parser.add_argument_group("threat (default: the model's)")
-    g.add_argument("--transform", choices=TRANSFORMS)
+    add_parts(g)
+    g.add_argument("--transform", choices=TRANSFORMS, help="short for a threat of one part, with --gamma")
     g.add_argument(
         "--gamma",
         type=float,

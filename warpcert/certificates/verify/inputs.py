@@ -24,7 +24,7 @@ def exhausted(c: Exhausted) -> bool:
     if c.counterexample is not None:
         refuse(not gamma.contains(c.counterexample), "the counterexample lies outside Γ")
     if "answers differently at" in c.reason:
-        where = t.to_text(c.counterexample[0]) if c.counterexample else "nowhere"
+        where = t.at(c.counterexample) if c.counterexample else "nowhere"
         refuse(not c.reason.endswith(f" {where}"), "the reason names another counterexample")
     if done is None:
         return False

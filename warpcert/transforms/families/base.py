@@ -60,7 +60,37 @@ class Transform(ABC):
     def surface(self, internal: float) -> float:
         return internal
 
+    @property
+    def parts(self) -> tuple[Transform, ...]:
+        """What it is made of, in the order in which it is applied: itself, unless it is a product."""
+        return (self,)
+
+    @property
     @final
+    def axes(self) -> tuple[Transform, ...]:
+        """For each parameter the part that it belongs to, which knows its unit."""
+        return tuple(part for part in self.parts for _ in range(part.dim))
+
+    @final
+    def shared(self, box: Box) -> list[tuple[Transform, Box]]:
+        """Each part with its own parameters' box."""
+        found, first = [], 0
+        for part in self.parts:
+            last = first + part.dim
+            found.append((part, Box(box.lower[first:last], box.upper[first:last])))
+            first = last
+        return found
+
+    @final
+    def to_internal(self, surface: Sequence[float]) -> tuple[float, ...]:
+        """A point in surface units as γ."""
+        return tuple(axis.internal(v) for axis, v in zip(self.axes, surface, strict=True))
+
+    @final
+    def to_surface(self, gamma: Sequence[float]) -> list[float]:
+        """γ in surface units."""
+        return [axis.surface(v) for axis, v in zip(self.axes, gamma, strict=True)]
+
     def box(self, *surface: float) -> Box:
         """The box of surface units: box(30) is ±30 on every axis, box(-10, 30) one asymmetric axis, box(2, 3) is ±2 ×
         ±3 for d = 2.
@@ -91,19 +121,29 @@ class Transform(ABC):
         return f"{value:.4g}{'' if self.unit in '°%' else ' '}{self.unit}"
 
     @final
+    def at(self, gamma: Sequence[float]) -> str:
+        """γ in surface units, for people: 3.22°, 0.1 px × 0.9 px."""
+        return " × ".join(axis.to_text(v) for axis, v in zip(self.axes, gamma, strict=True))
+
+    @final
     def span(self, box: Box, inward: bool = False) -> str:
         """A box in surface units, for people: ±30°, −20% … +30%, ±2 px × ±2 px; what is said lies inside, if inward."""
         axes = []
-        for lo, hi in zip(box.lower, box.upper, strict=True):
-            low, high = self.to_text(lo, inward), self.to_text(hi, inward)
+        for axis, lo, hi in zip(self.axes, box.lower, box.upper, strict=True):
+            low, high = axis.to_text(lo, inward), axis.to_text(hi, inward)
             axes.append(f"±{high}" if low in (f"-{high}", high) else f"{low} … +{high}")
         return " × ".join(axes)
 
     @final
+    def within(self, box: Box, inward: bool = False) -> str:
+        """A box with what it is the range of, for people: rotation within ±30°, then brightness change within ±0.2."""
+        return ", then ".join(f"{part.noun} within {part.span(own, inward)}" for part, own in self.shared(box))
+
+    @final
     def place(self, box: Box) -> str:
         """A box in surface units by its ends, for people: 3.22° … 3.34°, 0 px … 0.1 px × 0.9 px … 1 px."""
-        ends = ((self.to_text(lo), self.to_text(hi)) for lo, hi in zip(box.lower, box.upper, strict=True))
-        return " × ".join(f"{low} … {high}" for low, high in ends)
+        ends = zip(self.axes, box.lower, box.upper, strict=True)
+        return " × ".join(f"{axis.to_text(low)} … {axis.to_text(high)}" for axis, low, high in ends)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other)

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
                 "index": index,
                 "true_label": label,
                 "label": found.label,
-                "gamma": [t.surface(g) for g in found.gamma],
+                "gamma": t.to_surface(found.gamma),
                 "unit": t.unit,
                 "loss": found.loss,
             }
