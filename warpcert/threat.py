@@ -54,11 +54,11 @@ class Threat:
     @classmethod
     def made_of(cls, parts: Mapping[str, Range], **arithmetic: Any) -> Threat:
         """A product of parts by name, in the order in which they are applied; the last one may be l2."""
-        names = [name for name in parts if name != "l2"]
-        if not names:
-            raise ValueError("a threat needs a transformation, for instance rotation; l2 is what may follow it")
-        first = cls.of(names[0], *_spread(parts[names[0]]), **arithmetic)
-        return first.then(**{name: given for name, given in parts.items() if name != names[0]})
+        first = next(iter(parts), "l2")
+        if first == "l2":
+            raise ValueError("a threat begins with a transformation, for instance rotation; l2 is what may follow it")
+        made = cls.of(first, *_spread(parts[first]), **arithmetic)
+        return made.then(**{name: given for name, given in parts.items() if name != first})
 
     def then(self, **parts: Range) -> Threat:
         """The same, followed by these parts in this order: rotation(30).then(brightness=0.2, l2=0.05)."""

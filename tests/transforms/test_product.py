@@ -10,6 +10,7 @@ import torch
 
 import warpcert as wc
 from warpcert import methods, transforms
+from warpcert.originals.interval import surviving
 from warpcert.transforms import Box, Brightness, Contrast, Power, Product, Rotation, Translation, Volume, product
 
 X = torch.rand(3, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -65,7 +66,8 @@ def test_what_is_no_product() -> None:
     threat = wc.Threat.rotation(30)
     for bad, why in (
         (lambda: product(), "at least one part"),
-        (lambda: wc.Threat.made_of({"l2": 0.1}), "needs a transformation"),
+        (lambda: wc.Threat.made_of({"l2": 0.1}), "begins with a transformation"),
+        (lambda: wc.Threat.made_of({}), "begins with a transformation"),
         (lambda: threat.then(rotation=5), "rotation twice"),
         (lambda: threat.then(brightness=-0.1), "number r ≥ 0"),
         (lambda: threat.then(brightness=(0.1, 0.2)), "must contain 0"),
@@ -96,3 +98,14 @@ def test_methods_that_cannot_say_which_can() -> None:
     with pytest.raises(ValueError, match=r"methods that do: .*cover"):
         smoothed.certify(X.float(), threat, method="base")
     assert "smooths over rotation" in methods.refusal(methods.chosen(smoothed, "cover"), smoothed, threat)
+
+
+def test_what_knows_no_added_norm_refuses_it() -> None:
+    threat = wc.Threat.rotation(5).then(l2=0.1)
+    with pytest.raises(ValueError, match="no inverse knows an ℓ2 part"):
+        surviving(threat.transform.quantize(X), threat, 4)
+    smoothed = wc.Smoothed(lambda z: z.flatten(1)[:, :2], noise=0.1, over={"rotation": 10})
+    with pytest.raises(ValueError, match="one transformation, without an ℓ2 part"):
+        wc.calibrate(smoothed, [X.float()] * 3, threat)
+    with pytest.raises(ValueError, match="but the classifier smooths over rotation"):
+        wc.calibrate(smoothed, [X.float()] * 3, wc.Threat.rotation(5).then(brightness=0.1))
