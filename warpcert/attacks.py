@@ -42,14 +42,14 @@ def worst_of_k(
     """The worst of k uniform γ (the paper's attack)."""
     if k < 1:
         raise ValueError(f"worst-of-k needs k ≥ 1; got {k}")
-    return worst_at(classifier, x, label, threat, threat.box.uniform(k, generator))
+    return worst_at(classifier, x, label, threat, threat.legal(threat.box.uniform(k, generator)))
 
 
 def grid(classifier: Logits, x: Tensor, label: int, threat: Threat, *, per_axis: int = 101) -> Attack:
     """The worst of a regular grid, ends of Γ included."""
     if per_axis < 2:
         raise ValueError(f"a grid needs at least 2 points per axis; got {per_axis}")
-    return worst_at(classifier, x, label, threat, threat.box.grid(per_axis))
+    return worst_at(classifier, x, label, threat, threat.legal(threat.box.grid(per_axis)))
 
 
 def gradient(
@@ -78,13 +78,15 @@ def gradient(
     for step in range(STEPS):
         gamma = gamma.detach().requires_grad_()
         with torch.enable_grad():
-            moved = threat.transform(x, gamma, threat.interpolation)
+            moved = threat.transform(x, threat.legal(gamma), threat.interpolation)
             loss = cross_entropy(logits_of(classifier, moved), target, reduction="sum")
+            if not loss.requires_grad:
+                raise ValueError(f"a {threat.transform.noun} has no gradient: attack it by worst-of-k or grid")
             (ascent,) = torch.autograd.grad(loss, gamma)
         size = (upper - lower) / 10 * (1 - step / STEPS)
         gamma = (gamma.detach() + size * ascent.sign()).clamp(lower, upper)
         visited.append(gamma)
-    return worst_at(classifier, x, label, threat, torch.cat(visited))
+    return worst_at(classifier, x, label, threat, threat.legal(torch.cat(visited)))
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from typing import Any, final
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.transforms import Box, Tone, Transform, kernels
+from warpcert.transforms import Box, Steps, Tone, Transform, kernels
 
 __all__ = ["Threat"]
 
@@ -121,6 +121,14 @@ class Threat:
         return cls.of("power", *_spread(g), **arithmetic)
 
     @classmethod
+    def shifts(cls, pixels: float, border: str = "black", **arithmetic: Any) -> Threat:
+        """Every shift by whole pixels of Euclidean length up to `pixels`; what comes in is black, or reflected."""
+        names = {"black": "shifts", "reflected": "reflected-shifts"}
+        if border not in names:
+            raise ValueError(f"the border is {' or '.join(names)}; got {border!r}")
+        return cls.of(names[border], pixels, **arithmetic)
+
+    @classmethod
     def volume(cls, decibels: Range, **arithmetic: Any) -> Threat:
         """Every change of volume within ±decibels, of a sound."""
         return cls.of("volume", *_spread(decibels), **arithmetic)
@@ -130,17 +138,34 @@ class Threat:
         """The tolerance in force."""
         if self.tolerance is not None:
             return self.tolerance
+        if self.after_shifts is None:
+            return 0.0
         return 1e-12 if self.quantized else 1e-7
+
+    @property
+    def after_shifts(self) -> Threat | None:
+        """What follows, if it begins with shifts by whole pixels, which only copy pixels; None if nothing does."""
+        (first, _), *others = self.transform.shared(self.box)
+        if not isinstance(first, Steps):
+            return self
+        if not others:
+            return None
+        box = Box(*(tuple(v for _, own in others for v in getattr(own, end)) for end in ("lower", "upper")))
+        return replace(self, transform=transforms.product(*(part for part, _ in others)), box=box)
 
     @property
     def floats(self) -> tuple[str, ...]:
         """The floating-point types in which `attacked` stays within the tolerance, so far as that is known: of tones,
         rounded to 8 bits, from an 8-bit picture.
         """
-        t = self.transform
-        if not self.quantized or not isinstance(t, Tone):
+        rest = self.after_shifts
+        if not self.quantized or rest is None or not isinstance(rest.transform, Tone):
             return ()
-        return t.follows(self.off_by, max(map(abs, (*self.box.lower, *self.box.upper))))
+        return rest.transform.follows(self.off_by, max(map(abs, (*rest.box.lower, *rest.box.upper))))
+
+    def legal(self, gamma: Tensor) -> Tensor:
+        """Parameters [B,d] that the attacker can choose, each near the one given in Γ."""
+        return self.transform.legal(gamma, self.box)
 
     def attacked(self, x: Tensor, gamma: Tensor) -> Tensor:
         """x' for parameters [B,d]: [C,...] or [B,C,...] → [B,C,...]."""

@@ -31,7 +31,7 @@ def attacker(threat: Threat) -> str:
 
 def program(threat: Threat) -> str:
     """What an attacker does who computes a tone in floating point, as the package's own does."""
-    t = threat.transform
+    t = threat.transform.parts[-1]
     if not isinstance(t, Tone) or not (types := threat.floats):
         raise ValueError(f"no program of {t.name} stays within a tolerance of {threat.off_by:g}")
     return f"computes {t.formula} in {' or '.join(types)}, clamps, multiplies by 255 and rounds half to even"

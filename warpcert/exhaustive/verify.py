@@ -73,6 +73,13 @@ class Verdict:
     smallest_margin: float  # of those that got the label, in units of max(1, largest |logit|), as the slack
     seconds_isolation: float
     seconds_classifier: float
+    shift: tuple[float, ...] = ()  # before it, if the threat begins with one (see `finite`)
+
+    @property
+    def counterexample(self) -> tuple[float, ...] | None:
+        """All parameters at which f answers differently."""
+        found = (*self.shift, *(() if self.gamma is None else (self.gamma,)))
+        return found or None
 
     @property
     def verified(self) -> bool:

@@ -132,6 +132,8 @@ def _attacked(row: Row, x: Tensor, kept: Tensor | None) -> tuple[Tensor | None, 
         return kept, f"attacked {thing(t)}"
     farthest = c.reach.upper if c.reach else c.threat.box.upper
     gamma = row.attack.gamma if row.attack else c.counterexample or farthest
+    if row.attack is None:
+        gamma = tuple(c.threat.legal(torch.tensor([gamma], dtype=torch.float64))[0].tolist())
     moved = c.threat.attacked(x, torch.tensor([gamma], dtype=torch.float64))[0] if kept is None else kept
     return moved, f"{t.noun} by {t.at(gamma)}"
 

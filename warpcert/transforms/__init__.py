@@ -10,12 +10,15 @@ from warpcert.transforms.families.flow import Flow
 from warpcert.transforms.families.gradation import Gradation
 from warpcert.transforms.families.product import THEN, Product, product
 from warpcert.transforms.families.shift import Shift
+from warpcert.transforms.families.steps import Steps
 from warpcert.transforms.families.tone import Tone
 from warpcert.transforms.power import Power
 from warpcert.transforms.preprocess import Preprocess
+from warpcert.transforms.reflected_shifts import ReflectedShifts
 from warpcert.transforms.rotation import Rotation
 from warpcert.transforms.scaling import Scaling
 from warpcert.transforms.shear import Shear
+from warpcert.transforms.shifts import Shifts
 from warpcert.transforms.translation import Translation
 from warpcert.transforms.volume import Volume
 
@@ -30,11 +33,14 @@ __all__ = [
     "Power",
     "Preprocess",
     "Product",
+    "ReflectedShifts",
     "Rotation",
     "Scaling",
     "Shear",
     "Shift",
+    "Shifts",
     "SpatialTransform",
+    "Steps",
     "Tone",
     "Transform",
     "Translation",
@@ -44,8 +50,12 @@ __all__ = [
 ]
 
 TRANSFORMS: dict[str, Transform] = {
-    t.name: t for t in (Rotation(), Translation(), Scaling(), Shear(), Brightness(), Contrast(), Power(), Volume())
-}
+    t.name: t
+    for t in (
+        Rotation(), Translation(), Scaling(), Shear(), Brightness(), Contrast(), Power(), Volume(), Shifts(),
+        ReflectedShifts(),
+    )
+}  # fmt: skip
 
 
 def get(name: str) -> Transform:

@@ -26,7 +26,10 @@ __all__ = [
 EMBEDDED = "mnist-rotation-exact"
 DATA_VARIABLE = "WARPCERT_DATA"
 DATASETS = ("mnist500", "mnist", "fashion-mnist", "cifar10")
-TRANSFORMS = ("rotation", "translation", "scaling", "shear", "brightness", "contrast", "power", "volume")
+TRANSFORMS = (
+    "rotation", "translation", "scaling", "shear", "brightness", "contrast", "power", "volume", "shifts",
+    "reflected-shifts",
+)  # fmt: skip
 METHODS = ("exact", "cover", "dist-x", "dist-d", "dist-d-online", "indiv", "base")
 ATTACKS = ("worst-of-k", "grid", "gradient")
 BOUNDS = ("curve", "interval", "sampled")

@@ -42,6 +42,7 @@ class Transform(ABC):
     low: ClassVar[float] = 0.0
     high: ClassVar[float] = 1.0
     step: ClassVar[float] = 1 / 255  # between neighbouring values of what the attacker hands over
+    disc: ClassVar[bool] = False  # whether a box ±r stands for the disc of radius r in it
     no_error_bound: ClassVar[str] = ""  # why what q does between two of them has no proved bound, if that is so
 
     @abstractmethod
@@ -65,6 +66,10 @@ class Transform(ABC):
         """What it is made of, in the order in which it is applied: itself, unless it is a product."""
         return (self,)
 
+    def legal(self, gamma: Tensor, box: Box) -> Tensor:
+        """Parameters [B,d] of the box, each near the one given, that the attacker can choose: all of them, usually."""
+        return gamma
+
     @property
     @final
     def axes(self) -> tuple[Transform, ...]:
@@ -80,6 +85,18 @@ class Transform(ABC):
             found.append((part, Box(box.lower[first:last], box.upper[first:last])))
             first = last
         return found
+
+    @final
+    def holds(self, gamma: Sequence[float], box: Box) -> bool:
+        """Whether γ is in the set for which the box stands."""
+        if len(gamma) != self.dim:
+            return False
+        first, inside = 0, True
+        for part, own in self.shared(box):
+            values = gamma[first : first + part.dim]
+            inside &= math.hypot(*values) <= own.upper[0] if part.disc else own.contains(values)
+            first += part.dim
+        return inside
 
     @final
     def to_internal(self, surface: Sequence[float]) -> tuple[float, ...]:
@@ -128,6 +145,10 @@ class Transform(ABC):
     @final
     def span(self, box: Box, inward: bool = False) -> str:
         """A box in surface units, for people: ±30°, −20% … +30%, ±2 px × ±2 px; what is said lies inside, if inward."""
+        if self.disc:
+            return f"a radius of {self.to_text(box.upper[0], inward)}"
+        if len(self.parts) > 1:
+            return " × ".join(part.span(own, inward) for part, own in self.shared(box))
         axes = []
         for axis, lo, hi in zip(self.axes, box.lower, box.upper, strict=True):
             low, high = axis.to_text(lo, inward), axis.to_text(hi, inward)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, ClassVar, final
 
+import torch
 from torch import Tensor
 
 from warpcert.numerics.box import Box
@@ -43,14 +44,23 @@ class Product(Transform):
         return x
 
     @final
-    def box(self, *surface: float) -> Box:
-        """The box of surface units, one ±r for every parameter: box(30, 0.2)."""
-        if len(surface) != self.dim:
-            raise ValueError(f"the range of {self.noun} is one number ≥ 0 for each of {self.dim}; got {surface}")
-        boxes, first = [], 0
-        for part in self.made_of:
-            boxes.append(part.box(*surface[first : first + part.dim]))
+    def legal(self, gamma: Tensor, box: Box) -> Tensor:
+        found, first = [], 0
+        for part, own in self.shared(box):
+            found.append(part.legal(gamma[:, first : first + part.dim], own))
             first += part.dim
+        return torch.cat(found, 1)
+
+    @final
+    def box(self, *surface: float) -> Box:
+        """The box of surface units, one ±r for every parameter (of a disc, its radius): box(30, 0.2)."""
+        wanted = [1 if part.disc else part.dim for part in self.made_of]
+        if len(surface) != sum(wanted):
+            raise ValueError(f"the range of {self.noun} is one number ≥ 0 for each of {sum(wanted)}; got {surface}")
+        boxes, first = [], 0
+        for part, count in zip(self.made_of, wanted, strict=True):
+            boxes.append(part.box(*surface[first : first + count]))
+            first += count
         return Box(*(tuple(v for b in boxes for v in getattr(b, end)) for end in ("lower", "upper")))
 
     @final
