@@ -28,6 +28,7 @@ soundness: $(READY)
 	$(BIN)/python -m benchmarks.soundness
 	$(BIN)/python -m benchmarks.soundness_exact
 	$(BIN)/python -m benchmarks.soundness_inverse
+	$(BIN)/python -m benchmarks.soundness_products
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.foundation
