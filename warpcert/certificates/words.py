@@ -8,6 +8,7 @@ from warpcert.classifier.defence import Defence
 from warpcert.numerics.box import Box
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess, Tone, Transform
+from warpcert.transforms.front import FRONTS
 
 __all__ = ["Fact", "Range", "attacker", "noise", "preparation", "program", "smoothed", "surface_range", "thing"]
 
@@ -41,7 +42,9 @@ def smoothed(defence: Defence, *, nested: bool = False) -> str:
     """What is deployed, without an article."""
     over = f"over {defence.transform.noun}"
     if not any(defence.sigma_param):
-        return "classifier smoothed by noise" if defence.sigma_noise else "plain classifier"
+        front = FRONTS[defence.front]
+        how = "smoothed by noise" + (f" behind {front}" if front else "")
+        return f"classifier {how}" if defence.sigma_noise else "plain classifier"
     if not defence.sigma_noise:
         return f"classifier smoothed {over}"
     return f"classifier smoothed by noise, then {over}" if nested else f"classifier smoothed {over} and noise"

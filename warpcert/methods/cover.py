@@ -16,6 +16,8 @@ from warpcert.methods.margins import MarginCover
 from warpcert.methods.outlook import windows as outlook
 from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
+from warpcert.transforms import Front
+from warpcert.windows.behind import cover_behind
 from warpcert.windows.cover import Windows, cover_windows, unknown
 
 __all__ = ["Cover"]
@@ -97,6 +99,10 @@ class Cover(Sampling):
 
     def _windows(self, classifier: Classifier, x: Tensor, threat: Threat) -> Windows:
         target, rounded = self.target * classifier.noise, self.centres == "rounded"
+        front = Front(classifier.defence(threat.transform).front)
+        if front.name != "none":
+            most = self.max_windows
+            return cover_behind(x, threat, front, target=target, rounded=rounded, max_windows=most)
         return cover_windows(
             x, threat, classifier.preprocess, target=target, rounded=rounded, max_windows=self.max_windows
         )

@@ -20,8 +20,9 @@ from warpcert.methods.outlook.remedies import against_error, against_votes, with
 from warpcert.numerics.region import outward
 from warpcert.statistics import radius
 from warpcert.threat import Threat
-from warpcert.transforms import Box
+from warpcert.transforms import Box, Front
 from warpcert.version import __version__
+from warpcert.windows.behind import pictures_behind
 from warpcert.windows.cover import Windows
 
 if TYPE_CHECKING:
@@ -117,7 +118,9 @@ class Covering:
         E = windows.E[chosen].tolist()
         needed = [radius.needed_probability(e, self.defence.sigma_noise) for e in E]
         p0 = np.array([1.0 if p is None else p for p in needed])
-        views = self.defence.preprocess(windows.images(self.x, self.threat, chosen).to(self.x.dtype))
+        front = Front(self.defence.front)
+        images = pictures_behind(windows, self.x, self.threat, front, chosen).to(self.x.dtype)
+        views = self.defence.preprocess(front(images))
         tests = run_tests(
             self.classifier.logits,
             views,

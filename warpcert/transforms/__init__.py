@@ -12,6 +12,7 @@ from warpcert.transforms.families.product import THEN, Product, product
 from warpcert.transforms.families.shift import Shift
 from warpcert.transforms.families.steps import Steps
 from warpcert.transforms.families.tone import Tone
+from warpcert.transforms.front import Front
 from warpcert.transforms.power import Power
 from warpcert.transforms.preprocess import Preprocess
 from warpcert.transforms.reflected_shifts import ReflectedShifts
@@ -28,6 +29,7 @@ __all__ = [
     "Brightness",
     "Contrast",
     "Flow",
+    "Front",
     "Gradation",
     "PointwiseTransform",
     "Power",

@@ -19,7 +19,7 @@ from warpcert.threat import Threat
 from warpcert.transforms import Flow, Gradation, Preprocess, Shift, Tone, Transform
 from warpcert.windows.pieces import Scene, center_images, distances
 
-__all__ = ["Windows", "cover_windows", "halved", "unknown"]
+__all__ = ["Windows", "cover_windows", "halved", "rounded_up", "unknown"]
 
 PILOTS = 32  # places along Γ where the width that meets the target is sought
 ROUNDS = 7  # of that search
@@ -96,7 +96,7 @@ def cover_windows(
         search = _Search(scene, target, max_windows)
         windows = search.cells() if transform.dim > 1 else search.line()
         lower, upper, bound = search.halve(*windows)
-    return Windows(lower, upper, _rounded_up(bound), rounded, search.evaluated, time.perf_counter() - start)
+    return Windows(lower, upper, rounded_up(bound), rounded, search.evaluated, time.perf_counter() - start)
 
 
 @final
@@ -226,11 +226,11 @@ def halved(windows: Windows, chosen: Tensor, x: Tensor, threat: Threat, preproce
     scene = Scene(x.to(windows.lower.device, torch.float64), threat, preprocess, windows.rounded)
     with torch.no_grad():
         lower, upper = _halves(windows.lower[chosen], windows.upper[chosen], scene.pace)
-        bound = _rounded_up(distances(scene, lower, upper))
+        bound = rounded_up(distances(scene, lower, upper))
     return Windows(lower, upper, bound, windows.rounded, len(lower), time.perf_counter() - start)
 
 
-def _rounded_up(bound: Tensor) -> Tensor:
+def rounded_up(bound: Tensor) -> Tensor:
     """Not below `bound` ≥ 0, with three digits."""
     powers = torch.tensor([10.0**i for i in range(23)], dtype=torch.float64, device=bound.device)
     scale = powers[(2 - bound.clamp(1e-15, 1e2).log10().floor()).long()]

@@ -83,7 +83,16 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
     slack = {} if args.half and facts["precision"] != "half" else {"slack": facts["slack"]}
     if args.levels is not None and args.levels > 1:
         return {"kind": "levels", "step": args.levels, "precision": precision, **slack}
-    smoothing = [args.noise, args.sigma, args.nested, args.interpolation, args.vignette, args.margin, args.blur]
+    smoothing = [
+        args.noise,
+        args.sigma,
+        args.nested,
+        args.interpolation,
+        args.vignette,
+        args.margin,
+        args.blur,
+        args.front,
+    ]
     if all(v is None for v in smoothing) and args.levels is None:
         return facts | {"precision": precision} | ({} if slack else {"slack": None})
     common = {"precision": precision, **slack, "preprocess": asdict(_preprocess(args, facts))}
@@ -98,6 +107,8 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
         return {"kind": "plain", **common}
     turned = args.interpolation or facts.get("interpolation", "bicubic")
     nested = facts.get("nested", False) if args.nested is None else args.nested
+    front = args.front or facts.get("front", "none")
+    common |= {} if front == "none" else {"front": front}
     return {"kind": "smoothed", "noise": noise, "over": over, "interpolation": turned, "nested": nested, **common}
 
 

@@ -111,6 +111,11 @@ def add_classifier(parser: argparse.ArgumentParser) -> None:
     g.add_argument("--vignette", choices=("none", "circle", "rectangle"))
     g.add_argument("--margin", type=float, help="pixels that the vignette cuts")
     g.add_argument("--blur", type=float, nargs=2, metavar=("SIGMA", "SIZE"), help="Gaussian blur")
+    g.add_argument(
+        "--front",
+        choices=("none", "centred", "standard"),
+        help="before the noise: take the mean away (centred), and set the deviation (standard)",
+    )
     g.add_argument("--half", action="store_true", default=None, help="half precision: faster on a GPU")
     add_device(g)
 

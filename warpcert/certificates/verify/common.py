@@ -85,6 +85,7 @@ def _facts(c: Certificate, facts: dict[str, Any]) -> None:
         refuse(set(facts["over"]) - {t.name} != set(), "the classifier smooths over another transformation")
         same = len(sigma) == t.dim and all(map(near, sigma, defence.sigma_param))
         refuse(not same or facts["noise"] != defence.sigma_noise, "the noise is not that of the classifier")
+        refuse(facts.get("front", "none") != defence.front, "the front is not that of the classifier")
         turns = any(sigma)
         refuse(turns and facts["interpolation"] != defence.interpolation, "the interpolation is not the classifier's")
         nested = getattr(c, "form", "") in ("nested", "indiv-nested")
