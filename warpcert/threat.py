@@ -129,6 +129,11 @@ class Threat:
         return cls.of(names[border], pixels, **arithmetic)
 
     @classmethod
+    def blur(cls, variance: float, **arithmetic: Any) -> Threat:
+        """Every Gaussian blur of a variance up to this, in px²; beyond the frame lies the picture's reflection."""
+        return cls.of("blur", variance, **arithmetic)
+
+    @classmethod
     def volume(cls, decibels: Range, **arithmetic: Any) -> Threat:
         """Every change of volume within ±decibels, of a sound."""
         return cls.of("volume", *_spread(decibels), **arithmetic)

@@ -146,7 +146,7 @@ def test_what_exact_does_not_combine() -> None:
         (wc.Threat.shifts(2).then(l2=0.1), "exact knows no ℓ2 part"),
         (wc.Threat.shifts(2, tolerance=1e-9), "copy pixels"),
         (wc.Threat.shifts(2, quantized=False).then(rotation=5), "must see levels only"),
-        (wc.Threat.shifts(2).then(translation=1), "with one parameter"),
+        (wc.Threat.shifts(2).then(translation=1), "got translation"),
     ):
         with pytest.raises(ValueError) as caught:
             f.certify(X, threat, method="exact")

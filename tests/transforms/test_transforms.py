@@ -38,7 +38,8 @@ def item(t: Transform, shape: tuple[int, ...], seed: int = 0, dtype: torch.dtype
 
 
 def some_gamma(t: Transform, count: int, seed: int = 1) -> torch.Tensor:
-    return 0.6 * torch.randn(count, t.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    gamma = 0.6 * torch.randn(count, t.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return gamma.abs() if t.one_sided else gamma
 
 
 @pytest.mark.parametrize("shape", SIZES, **ids)

@@ -12,9 +12,10 @@ from torch import Tensor
 import warpcert as wc
 from warpcert import certificates, methods
 from warpcert.certificates import Covered
+from warpcert.classifier.front import Front
 from warpcert.learn.data import load
 from warpcert.threat import Threat
-from warpcert.transforms import Front, Preprocess
+from warpcert.transforms import Preprocess
 from warpcert.windows import behind
 from warpcert.windows.behind import cover_behind, pictures_behind, seen
 from warpcert.windows.cover import Windows

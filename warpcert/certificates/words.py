@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.front import FRONTS
 from warpcert.numerics.box import Box
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess, Tone, Transform
-from warpcert.transforms.front import FRONTS
 
 __all__ = ["Fact", "Range", "attacker", "noise", "preparation", "program", "smoothed", "surface_range", "thing"]
 

@@ -21,12 +21,13 @@ from torch import Tensor, nn
 
 from warpcert import transforms
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.front import Front
 from warpcert.classifier.inner import Inner
 from warpcert.classifier.voting import Logits, logits_of
 from warpcert.networks.lipschitz import LipschitzNet
 from warpcert.networks.weights import Network, fingerprint
 from warpcert.threat import Threat
-from warpcert.transforms import Front, Preprocess, Transform
+from warpcert.transforms import Preprocess, Transform
 
 if TYPE_CHECKING:
     from warpcert.certificates import Certificate

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.transforms import Front, Preprocess, Transform, kernels
+from warpcert.classifier.front import Front
+from warpcert.transforms import Preprocess, Transform, kernels
 
 __all__ = ["Defence"]
 

@@ -150,6 +150,8 @@ class Smoothed(Classifier):
 
 def _sigmas(name: str, sigma: float | tuple[float, ...]) -> tuple[float, ...]:
     transform = transforms.get(name)
+    if transform.one_sided:
+        raise ValueError(f"{name} has no negative parameters, which noise over them would need; use exact")
     given = tuple(map(float, sigma)) if isinstance(sigma, list | tuple) else (float(sigma),)
     values = given * transform.dim if len(given) == 1 else given
     if len(values) != transform.dim or not all(math.isfinite(s) and s > 0 for s in values):

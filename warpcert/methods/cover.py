@@ -9,6 +9,7 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate, Margins
 from warpcert.classifier import Classifier
+from warpcert.classifier.front import Front
 from warpcert.classifier.voting import logits_of
 from warpcert.methods.base import Progress, Sampling, deadline, positive_limit, refuse_tf32, tells_tolerance
 from warpcert.methods.covering import Covering
@@ -16,7 +17,6 @@ from warpcert.methods.margins import MarginCover
 from warpcert.methods.outlook import windows as outlook
 from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
-from warpcert.transforms import Front
 from warpcert.windows.behind import cover_behind
 from warpcert.windows.cover import Windows, cover_windows, unknown
 

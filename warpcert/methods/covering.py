@@ -13,6 +13,7 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates import Covered, ErrorBound, Kind, Window, abstained
 from warpcert.classifier import Classifier
+from warpcert.classifier.front import Front
 from warpcert.classifier.sequential import Rules, run_tests
 from warpcert.classifier.voting import Draws, votes
 from warpcert.methods.base import Progress, subject
@@ -20,7 +21,7 @@ from warpcert.methods.outlook.remedies import against_error, against_votes, with
 from warpcert.numerics.region import outward
 from warpcert.statistics import radius
 from warpcert.threat import Threat
-from warpcert.transforms import Box, Front
+from warpcert.transforms import Box
 from warpcert.version import __version__
 from warpcert.windows.behind import pictures_behind
 from warpcert.windows.cover import Windows

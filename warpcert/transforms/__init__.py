@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from warpcert.numerics.box import Box
+from warpcert.transforms.blur import Blur
 from warpcert.transforms.brightness import Brightness
 from warpcert.transforms.contrast import Contrast
+from warpcert.transforms.families.average import Average
 from warpcert.transforms.families.base import PointwiseTransform, SpatialTransform, Transform
 from warpcert.transforms.families.flow import Flow
 from warpcert.transforms.families.gradation import Gradation
@@ -12,24 +14,23 @@ from warpcert.transforms.families.product import THEN, Product, product
 from warpcert.transforms.families.shift import Shift
 from warpcert.transforms.families.steps import Steps
 from warpcert.transforms.families.tone import Tone
-from warpcert.transforms.front import Front
 from warpcert.transforms.power import Power
 from warpcert.transforms.preprocess import Preprocess
-from warpcert.transforms.reflected_shifts import ReflectedShifts
 from warpcert.transforms.rotation import Rotation
 from warpcert.transforms.scaling import Scaling
 from warpcert.transforms.shear import Shear
-from warpcert.transforms.shifts import Shifts
+from warpcert.transforms.shifts import ReflectedShifts, Shifts
 from warpcert.transforms.translation import Translation
 from warpcert.transforms.volume import Volume
 
 __all__ = [
     "TRANSFORMS",
+    "Average",
+    "Blur",
     "Box",
     "Brightness",
     "Contrast",
     "Flow",
-    "Front",
     "Gradation",
     "PointwiseTransform",
     "Power",
@@ -55,7 +56,7 @@ TRANSFORMS: dict[str, Transform] = {
     t.name: t
     for t in (
         Rotation(), Translation(), Scaling(), Shear(), Brightness(), Contrast(), Power(), Volume(), Shifts(),
-        ReflectedShifts(),
+        ReflectedShifts(), Blur(),
     )
 }  # fmt: skip
 

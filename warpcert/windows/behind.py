@@ -21,9 +21,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from warpcert.classifier.front import Front
 from warpcert.errors.float32 import UNIT
 from warpcert.threat import Threat
-from warpcert.transforms import Box, Front, Preprocess, SpatialTransform, Tone, kernels, product
+from warpcert.transforms import Box, Preprocess, SpatialTransform, Tone, kernels, product
 from warpcert.windows.cover import Windows, cover_windows, rounded_up
 
 __all__ = ["cover_behind", "pictures_behind", "seen"]

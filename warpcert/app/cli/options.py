@@ -28,7 +28,7 @@ DATA_VARIABLE = "WARPCERT_DATA"
 DATASETS = ("mnist500", "mnist", "fashion-mnist", "cifar10")
 TRANSFORMS = (
     "rotation", "translation", "scaling", "shear", "brightness", "contrast", "power", "volume", "shifts",
-    "reflected-shifts",
+    "reflected-shifts", "blur",
 )  # fmt: skip
 METHODS = ("exact", "cover", "dist-x", "dist-d", "dist-d-online", "indiv", "base")
 ATTACKS = ("worst-of-k", "grid", "gradient")

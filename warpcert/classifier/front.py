@@ -9,8 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from warpcert.transforms.families.base import Transform
-from warpcert.transforms.families.tone import Tone
+from warpcert.transforms import Tone, Transform
 
 __all__ = ["FRONTS", "Front"]
 
