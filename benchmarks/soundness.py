@@ -88,6 +88,7 @@ BOXES: dict[str, tuple[Box, ...]] = {
     "brightness": tuple(Box((a,), (b,)) for a, b in ((-0.2, 0.2), (0.0, 0.9), (-0.01, 0.003), (0.0, 0.0))),
     "contrast": tuple(Box((a,), (b,)) for a, b in ((-0.3, 0.3), (0.0, 1.5), (-2.0, 0.0), (-0.001, 0.002))),
     "power": tuple(Box((a,), (b,)) for a, b in ((-0.3, 0.3), (0.0, 1.0), (-1.0, 0.2), (0.0, 0.0), (-0.001, 0.002))),
+    "blur": tuple(Box((0.0,), (b,)) for b in (0.5, 2.0, 0.05, 0.0, 3.0)),
 }
 SIGMA = {
     "rotation": (0.6,),

@@ -3,6 +3,7 @@
 Zero tolerance, in float64 and in float32, attackers who round and who do not:
 
     cover         ‖P x' − P z_j‖ ≤ E_j for γ in window j, with and without an ℓ2 part, and the windows tile Γ
+    behind        ‖front(x') − front(z_j)‖ ≤ E_j for classifiers with a front, the last parts unseen by it
     certificates  f answers as certified by `exact` for all shifts by whole pixels in the certified range, each followed
                   by many values of one parameter; and a vote at an attacked picture does not contradict a cover
 
@@ -23,8 +24,10 @@ from benchmarks.breaking import WORK, Job, Row, parser_of, pictures, run
 from benchmarks.soundness import BOXES, cover_row
 from warpcert import certificates, methods, transforms
 from warpcert.classifier import Levels, Plain
+from warpcert.classifier.front import Front
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Steps
+from warpcert.windows.behind import cover_behind, pictures_behind
 
 COVERED = {  # and how much of the boxes of each part
     "rotation then brightness": 0.2,
@@ -36,6 +39,12 @@ COVERED = {  # and how much of the boxes of each part
     "power then brightness": 0.3,
 }
 SHIFTED = ("rotation", "scaling", "shear", "brightness", "contrast", "power")
+BEHIND = {
+    "brightness": 1.0,
+    "brightness then contrast": 1.0,
+    "rotation then brightness": 0.3,
+    "scaling then contrast then brightness": 0.3,
+}
 
 
 def boxes(name: str, share: float) -> tuple[Box, ...]:
@@ -95,12 +104,42 @@ def shifts_row(row: Row, options: argparse.Namespace, steps: str, follows: str, 
             row.check(f(handed).argmax(1) == certificate.label, what)
 
 
+def behind_row(row: Row, options: argparse.Namespace, transform: str, front: Front, l2: float) -> None:
+    """Random γ in every window against its E, behind the front; the attacker hands over float32 or float64."""
+    g = torch.Generator().manual_seed(options.seed + 5)
+    for turn, (kind, x) in enumerate(pictures(g)):
+        if row.done(turn, options):
+            return
+        box = BOXES[transform][turn % len(BOXES[transform])]
+        threat = Threat(transforms.get(transform), box, quantized=turn % 3 == 2, l2=l2)
+        windows = cover_behind(x, threat, front, target=0.3 * x.numel() ** 0.5, rounded=True, max_windows=1000)
+        what = f"turn {turn}, {kind} {list(x.shape)}, Γ {box.lower} … {box.upper}, {front}"
+        for j in torch.randint(len(windows), (12,), generator=g).tolist():
+            z = front(pictures_behind(windows, x, threat, front, slice(j, j + 1))).double()
+            share = torch.rand(max(1, min(400, WORK // x.numel())), box.dim, generator=g, dtype=torch.float64)
+            share = torch.where(torch.rand(len(share), 1, generator=g) < 0.3, share.round(), share)
+            gamma = windows.lower[j] + share * (windows.upper[j] - windows.lower[j])
+            for given in (x, x.float()):
+                handed = threat.attacked(given, gamma)
+                away = handed.double() - handed.double().mean((1, 2, 3), keepdim=True) - z
+                size = torch.linalg.vector_norm(away.flatten(1), dim=1).clamp_min(1e-12)[:, None, None, None]
+                for push in (0.0, 1.0, -1.0):
+                    sent = (handed + (1 - 1e-6) * push * threat.l2 * (away / size).to(handed)).to(given)
+                    true = torch.linalg.vector_norm((front(sent).double() - z).flatten(1), dim=1)
+                    row.count(true, windows.E[j].expand(len(true)), f"{what}, {given.dtype}")
+
+
 def rows() -> Iterator[tuple[str, Job]]:
     """Names and what to do."""
     for (name, _), quantized in itertools.product(COVERED.items(), (True, False)):
         for l2 in (0.0, 0.1):
             job = partial(cover_row, transform=name, att="bilinear", quantized=quantized, l2=l2)
             yield f"cover: {name}{' + ℓ2' if l2 else ''}, {'8-bit' if quantized else 'float'}", job
+    for name, front, l2 in itertools.product(BEHIND, ("centred", "standard"), (0.0, 0.1)):
+        yield (
+            f"behind: {front}, {name}{' + ℓ2' if l2 else ''}",
+            partial(behind_row, transform=name, front=Front(front), l2=l2),
+        )
     hows = {"8-bit": "", "rounds": ", levels", "does not": ", levels, unrounded"}
     for how, steps, follows in itertools.product(hows, ("shifts", "reflected-shifts"), ("", *SHIFTED)):
         job = partial(shifts_row, steps=steps, follows=follows, how=how)
@@ -108,7 +147,8 @@ def rows() -> Iterator[tuple[str, Job]]:
 
 
 def main() -> int:
-    BOXES.update({name: boxes(name, share) for name, share in COVERED.items()})
+    for name, share in (COVERED | {n: s for n, s in BEHIND.items() if n not in COVERED}).items():
+        BOXES.setdefault(name, boxes(name, share))
     return run(rows(), parser_of(__doc__, 100_000).parse_args())
 
 
