@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx
 import pytest
+from serving import levels, running, write_file
 
 import warpcert as wc
 from warpcert.app.cli import main
+from warpcert.app.serve.served import open_served
 
 PARTS = ["--threat", "rotation=1", "brightness=-0.01,0.02", "l2=0.05"]
 
@@ -65,3 +68,22 @@ def test_mistakes(words: list[str], why: str, tmp_path: Path, capsys: pytest.Cap
     assert main(["certify", "--threat", *words, "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert why in said and said.count("\n") <= 2 and not (tmp_path / "run").exists()
+
+
+def test_a_server_answers_about_a_product(tmp_path: Path) -> None:
+    threat = wc.Threat.shifts(1).then(rotation=2)
+    served = open_served(write_file(tmp_path, levels()), threat=threat)
+    pixels = [[[k / 255 for k in range(12)]] * 12]
+    with running(served) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+        told = client.get("/v1/classifier").json()
+        assert told["transform"]["parts"] == ["shifts", "rotation"] and told["transform"]["unit_name"] == "pixels"
+        assert told["transform"]["range"] == [[-1, 1], [-1, 1], [pytest.approx(-2), pytest.approx(2)]]
+        answer = client.post("/v1/certify", json={"pixels": pixels, "method": "exact", "gamma": [1, 1, 1]}).json()
+        made = wc.read_certificate(answer["certificate"])
+        assert made.threat == wc.Threat.shifts(1).then(rotation=1) and "then rotation within" in str(made)
+        beyond = client.post("/v1/certify", json={"pixels": pixels, "method": "exact", "gamma": [1, 5]})
+        assert beyond.status_code == 422 and "beyond what this server allows" in beyond.text
+        picture = client.post("/v1/attack", json={"pixels": pixels, "gamma": [1, 0, 2]})
+        assert picture.status_code == 200 and picture.headers["content-type"] == "image/png"
+        wrong = client.post("/v1/certify", json={"pixels": pixels, "method": "cover"})
+        assert wrong.status_code == 422 and "a cover does not know shifts; methods that do: exact" in wrong.text

@@ -60,6 +60,8 @@ def test_threats_of_shifts() -> None:
     rest = threat.after_shifts
     assert rest == wc.Threat.rotation(10).then(brightness=0.1) and rest.after_shifts == rest
     assert wc.Threat.shifts(3).after_shifts is None and wc.Threat.shifts(3).off_by == 0
+    with pytest.raises(ValueError, match="are by whole pixels"):
+        wc.Smoothed(lambda z: z.flatten(1)[:, :2], noise=0.1, over={"shifts": 1})
     with pytest.raises(ValueError, match="black or reflected"):
         wc.Threat.shifts(3, border="grey")
 

@@ -152,6 +152,8 @@ def _sigmas(name: str, sigma: float | tuple[float, ...]) -> tuple[float, ...]:
     transform = transforms.get(name)
     if transform.one_sided:
         raise ValueError(f"{name} has no negative parameters, which noise over them would need; use exact")
+    if transform.disc:
+        raise ValueError(f"{name} are by whole pixels, and noise over them is not; use exact")
     given = tuple(map(float, sigma)) if isinstance(sigma, list | tuple) else (float(sigma),)
     values = given * transform.dim if len(given) == 1 else given
     if len(values) != transform.dim or not all(math.isfinite(s) and s > 0 for s in values):

@@ -59,7 +59,8 @@ class Cover(Sampling):
 
     @classmethod
     def beyond(cls, threat: Threat) -> str:
-        return unknown(threat.transform) if len(threat.transform.parts) > 1 else ""
+        first, *others = threat.transform.parts
+        return unknown(threat.transform) if others or first.one_sided or first.disc else ""
 
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if classifier.over:

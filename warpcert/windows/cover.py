@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from warpcert.threat import Threat
-from warpcert.transforms import Flow, Gradation, Preprocess, Shift, Tone, Transform
+from warpcert.transforms import Average, Flow, Gradation, Preprocess, Shift, Steps, Tone, Transform
 from warpcert.windows.pieces import Scene, center_images, distances
 
 __all__ = ["Windows", "cover_windows", "halved", "rounded_up", "unknown"]
@@ -213,6 +213,8 @@ class _Search:
 def unknown(transform: Transform) -> str:
     """Why no bound of windows is known for this transformation; "" if one is."""
     first, *others = transform.parts
+    if isinstance(first, Average | Steps):
+        return f"a cover does not know {first.name}"
     if not isinstance(first, Flow | Shift | Tone | Gradation):
         return str(first.unknown("no bound of windows is known"))
     if late := [part.name for part in others if not isinstance(part, Tone)]:

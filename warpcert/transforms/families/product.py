@@ -55,6 +55,8 @@ class Product(Transform):
     def box(self, *surface: float) -> Box:
         """The box of surface units, one ±r for every parameter (of a disc, its radius): box(30, 0.2)."""
         wanted = [1 if part.disc else part.dim for part in self.made_of]
+        if len(surface) == self.dim:
+            wanted = [part.dim for part in self.made_of]
         if len(surface) != sum(wanted):
             raise ValueError(f"the range of {self.noun} is one number ≥ 0 for each of {sum(wanted)}; got {surface}")
         boxes, first = [], 0

@@ -46,7 +46,8 @@ class Steps(Transform):
 
     @final
     def box(self, *surface: float) -> Box:
-        """One radius in pixels."""
+        """One radius in pixels, or the same one twice."""
+        surface = surface[1:] if len(surface) == 2 and surface[0] == surface[1] else surface
         if len(surface) != 1 or not (math.isfinite(surface[0]) and surface[0] >= 0):
             raise ValueError(f"the range of a {self.noun} is one radius r ≥ 0, in pixels; got {surface}")
         return Box((-surface[0],) * 2, (surface[0],) * 2)
