@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
 
 import warpcert as wc
-from warpcert import methods, transforms
+from warpcert import certificates, methods, transforms
 from warpcert.originals.interval import surviving
 from warpcert.transforms import Box, Brightness, Contrast, Power, Product, Rotation, Translation, Volume, product
 
@@ -109,3 +110,15 @@ def test_what_knows_no_added_norm_refuses_it() -> None:
         wc.calibrate(smoothed, [X.float()] * 3, threat)
     with pytest.raises(ValueError, match="but the classifier smooths over rotation"):
         wc.calibrate(smoothed, [X.float()] * 3, wc.Threat.rotation(5).then(brightness=0.1))
+
+
+def test_records_of_other_methods_hold_no_products() -> None:
+    f = wc.Smoothed(lambda z: z.flatten(1)[:, :2], noise=0.1, over={"brightness": 0.1})
+    made = f.certify(X.float(), wc.Threat.brightness(0.01), method="base", n=200, seed=0)
+    threat = made.threat.then(l2=0.1)
+    with pytest.raises(ValueError, match="base knows no ℓ2 part"):
+        certificates.read(replace(made, threat=threat).to_dict())
+    threat = made.threat.then(contrast=1)
+    body = made.to_dict() | {"threat": threat.to_dict()}
+    with pytest.raises(ValueError):
+        certificates.read(body, digest=False)

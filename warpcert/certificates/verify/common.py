@@ -66,6 +66,8 @@ def _whom(c: Certificate) -> None:
     if defence is not None:
         refuse(defence.transform != t, f"the threat is {t.name}, but the classifier smooths over another one")
         refuse(not t.interpolates and defence.interpolation not in ("bicubic", "bilinear"), "nothing is interpolated")
+    refuse(bool(c.threat.l2) and c.method != "cover", f"{c.method} knows no ℓ2 part")
+    refuse(len(t.parts) > 1 and c.method not in ("cover", "exact"), f"{c.method} knows no products")
     if not isinstance(c, Exhausted):
         refuse(c.threat.tolerance is not None, f"{c.method} bounds the attacker's arithmetic itself: no tolerance")
 
