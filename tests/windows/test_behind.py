@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from serving import network
 from torch import Tensor
 
 import warpcert as wc
@@ -171,3 +172,12 @@ def test_certificates_and_answers(tmp_path: Any) -> None:
     for wrong in ({"preprocess": Preprocess("circle")}, {"over": {"rotation": 10}}):
         with pytest.raises(ValueError, match="a front stands before pixel noise alone"):
             wc.Smoothed(Corner().eval(), noise=0.2, front="centred", **wrong)
+
+
+def test_a_front_is_stored_with_its_classifier(tmp_path: Any) -> None:
+    f = wc.Smoothed(network(), noise=0.2, front="centred")
+    f.save(tmp_path / "f.safetensors")
+    again = wc.load(str(tmp_path / "f.safetensors"))
+    assert again.front == "centred" and again.fingerprint == f.fingerprint and again.facts == f.facts
+    with pytest.raises(ValueError, match="is not known"):
+        wc.Smoothed(network(), noise=0.2, front="grey")
