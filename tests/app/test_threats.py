@@ -61,6 +61,9 @@ def test_an_attack_reports_every_parameter(capsys: pytest.CaptureFixture[str]) -
         (["rotation=5", "l2=0.1", "brightness=0.1"], "the last one"),
         (["rotation=5", "brightness=0.1"], "before it, not rotation then brightness; methods that do: cover"),
         (["rotation=5", "l2=0.1"], "methods that do: cover"),
+        (["blur=-1"], "one variance ≥ 0"),
+        (["blur=1", "rotation=5"], "not blur then rotation"),
+        (["shifts=2,3"], "one radius r ≥ 0"),
         (["rotation=5", "--gamma", "3"], "leave --transform and --gamma out"),
     ],
 )
@@ -87,3 +90,8 @@ def test_a_server_answers_about_a_product(tmp_path: Path) -> None:
         assert picture.status_code == 200 and picture.headers["content-type"] == "image/png"
         wrong = client.post("/v1/certify", json={"pixels": pixels, "method": "cover"})
         assert wrong.status_code == 422 and "a cover does not know shifts; methods that do: exact" in wrong.text
+
+
+def test_a_blur_that_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["certify", "--threat", "blur=400", "--count", "1", "--out", str(tmp_path)]) == 2
+    assert "wider than a picture of 28 × 28" in capsys.readouterr().err
