@@ -27,7 +27,7 @@ from warpcert.classifier import storage
 from warpcert.learn.zoo import MANIFEST, listing_of
 from warpcert.runs import summary as report
 from warpcert.runs.store import PACKED, pack, read_config, read_records, verify
-from warpcert.transforms import Transform, get
+from warpcert.transforms import Box, Transform, get
 
 ROOT = Path(__file__).parents[1]
 MARKERS = ("<!-- table -->", "<!-- end of table -->")
@@ -56,6 +56,8 @@ class Measured:
         return bool(self.summary["device"] == "cuda")
 
     def range(self, at: str) -> str:
+        if "ranges" in self.summary:
+            return str(self.summary["ranges"][at])
         unit = self.transform.unit
         return f"±{at}{'' if unit in '°%' else ' '}{unit}"
 
@@ -95,18 +97,27 @@ def summarise(folder: Path, at: list[float]) -> dict[str, Any]:
     def certified(part: Any) -> int:
         return sum(whole or c.covers(part) for c, whole in right)
 
+    parts = {f"{a:g}": _part(transform, box, a) for a in at}
+    plain = len(transform.parts) == 1 and not transform.disc and not transform.one_sided
+    ranges = {} if plain else {"ranges": {a: transform.span(part) for a, part in parts.items()}}
     return {
         "certificates": digest(folder),
         "count": len(rows),
         "kind": str(summary.kind),
-        "certified": {f"{a:g}": certified(transform.box(a)) for a in at},
+        "certified": {a: certified(part) for a, part in parts.items()},
+        **ranges,
         "curve": [certified(box.scaled(step / STEPS)) for step in range(STEPS + 1)],
-        "top": transform.surface(box.upper[0]),
+        "top": transform.axes[0].surface(box.upper[0]),
         "transform": transform.name,
         "seconds": round(summary.seconds, 4),
         "passes": round(summary.passes),
         "device": config["device"],
     }
+
+
+def _part(transform: Transform, box: Box, at: float) -> Box:
+    """The range that a row reports: in the unit of the transformation, or of a product a share of its Γ."""
+    return transform.box(at) if len(transform.parts) == 1 else box.scaled(at)
 
 
 def read_measured(root: Path) -> list[Measured]:
@@ -191,14 +202,14 @@ def _drawn(members: list[Measured]) -> Figure:
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
     for m in members:
-        t, top, curve = m.transform, m.summary["top"], m.summary["curve"]
+        t, top, curve = m.transform.axes[0], m.summary["top"], m.summary["curve"]
         at = [t.surface(t.internal(top) * i / STEPS) for i in range(STEPS + 1)]
         label = f"{m.row['task']}: {m.row['method']} ({m.summary['kind']})"
         low, high = zip(*(report.share_interval(k, m.count) for k in curve), strict=True)
         (line,) = axes.step(at, [k / m.count for k in curve], where="pre", label=label, lw=1.8)
         axes.fill_between(at, low, high, step="pre", color=line.get_color(), alpha=0.12, lw=0)
     t = members[0].transform
-    axes.set(ylim=(0, 1.02), xlabel=f"every {t.noun} up to … {t.unit}", ylabel="certified accuracy")
+    axes.set(ylim=(0, 1.02), xlabel=f"every {t.noun} up to … {t.axes[0].unit}", ylabel="certified accuracy")
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=6, loc="lower left")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, final
 
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.transforms import Box, Tone, Transform, kernels
+from warpcert.transforms import Box, Steps, Tone, Transform, kernels
 
 __all__ = ["Threat"]
 
@@ -21,6 +22,10 @@ Range = float | tuple[float, ...]  # ±r, or (from, to) of one parameter, or one
 class Threat:
     """The attacker picks γ ∈ Γ = `box` and hands over x' = q(T_γ x), or T_γ x itself when `quantized` is off.
 
+    A product of parts is applied in their order, clipped and rounded once, at the end; `then` makes them.
+
+    l2          what is added at last, after rounding: x' = q(T_γ x) + η for any η of this ℓ2 norm at most, in the norm
+                of pictures with values in [0,1]
     tolerance   how far each pixel handed over may be, before rounding, from the exact T_γ x. None: 10⁻¹² for attackers
                 who round; 10⁻⁷ for others: T in float64, handed over in float32. Only `exact` needs to be told, since
                 the other methods bound float32 arithmetic themselves
@@ -31,6 +36,7 @@ class Threat:
     interpolation: str = "bilinear"
     quantized: bool = True
     tolerance: float | None = None
+    l2: float = 0.0
 
     def __post_init__(self) -> None:
         kernels.interpolating(self.interpolation)
@@ -42,12 +48,43 @@ class Threat:
             raise ValueError(f"the range must contain 0 (the picture as it is); got {self.transform.place(self.box)}")
         if self.tolerance is not None and not (math.isfinite(self.tolerance) and self.tolerance >= 0):
             raise ValueError(f"a tolerance must be finite and ≥ 0; got {self.tolerance}")
+        if not (math.isfinite(self.l2) and self.l2 >= 0):
+            raise ValueError(f"the ℓ2 norm of a perturbation must be finite and ≥ 0; got {self.l2}")
+
+    @classmethod
+    def made_of(cls, parts: Mapping[str, Range], **arithmetic: Any) -> Threat:
+        """A product of parts by name, in the order in which they are applied; the last one may be l2."""
+        first = next(iter(parts), "l2")
+        if first == "l2":
+            raise ValueError("a threat begins with a transformation, for instance rotation; l2 is what may follow it")
+        made = cls.of(first, *_spread(parts[first]), **arithmetic)
+        return made.then(**{name: given for name, given in parts.items() if name != first})
+
+    def then(self, **parts: Range) -> Threat:
+        """The same, followed by these parts in this order: rotation(30).then(brightness=0.2, l2=0.05)."""
+        made = self
+        for name, given in parts.items():
+            made = made._then(name.replace("_", "-"), _spread(given))
+        return made
+
+    def _then(self, name: str, given: tuple[float, ...]) -> Threat:
+        if self.l2:
+            raise ValueError(f"the ℓ2 part comes last: put {name} before it")
+        if name == "l2":
+            if len(given) != 1 or not given[0] > 0:
+                raise ValueError(f"the ℓ2 part is one norm > 0; got {given}")
+            return replace(self, l2=given[0])
+        part = transforms.get(name)
+        own = part.box(*given)
+        box = Box((*self.box.lower, *own.lower), (*self.box.upper, *own.upper))
+        return replace(self, transform=transforms.product(self.transform, part), box=box)
 
     def __repr__(self) -> str:
         t = self.transform
         words = [self.interpolation] if t.interpolates else []
         words += ["rounded" if self.quantized else "not rounded"]
         words += [] if self.tolerance is None else [f"tolerance {self.tolerance:g}"]
+        words += [f"then any change of ℓ2 norm {self.l2:g} or less"] if self.l2 else []
         return f"Threat({t.noun} within {t.span(self.box)}, {', '.join(words)})"
 
     @classmethod
@@ -92,6 +129,19 @@ class Threat:
         return cls.of("power", *_spread(g), **arithmetic)
 
     @classmethod
+    def shifts(cls, pixels: float, border: str = "black", **arithmetic: Any) -> Threat:
+        """Every shift by whole pixels of Euclidean length up to `pixels`; what comes in is black, or reflected."""
+        names = {"black": "shifts", "reflected": "reflected-shifts"}
+        if border not in names:
+            raise ValueError(f"the border is {' or '.join(names)}; got {border!r}")
+        return cls.of(names[border], pixels, **arithmetic)
+
+    @classmethod
+    def blur(cls, variance: float, **arithmetic: Any) -> Threat:
+        """Every Gaussian blur of a variance up to this, in px²; beyond the frame lies the picture's reflection."""
+        return cls.of("blur", variance, **arithmetic)
+
+    @classmethod
     def volume(cls, decibels: Range, **arithmetic: Any) -> Threat:
         """Every change of volume within ±decibels, of a sound."""
         return cls.of("volume", *_spread(decibels), **arithmetic)
@@ -101,22 +151,44 @@ class Threat:
         """The tolerance in force."""
         if self.tolerance is not None:
             return self.tolerance
+        if self.after_shifts is None:
+            return 0.0
         return 1e-12 if self.quantized else 1e-7
+
+    @property
+    def after_shifts(self) -> Threat | None:
+        """What follows, if it begins with shifts by whole pixels, which only copy pixels; None if nothing does."""
+        (first, _), *others = self.transform.shared(self.box)
+        if not isinstance(first, Steps):
+            return self
+        if not others:
+            return None
+        box = Box(*(tuple(v for _, own in others for v in getattr(own, end)) for end in ("lower", "upper")))
+        return replace(self, transform=transforms.product(*(part for part, _ in others)), box=box)
 
     @property
     def floats(self) -> tuple[str, ...]:
         """The floating-point types in which `attacked` stays within the tolerance, so far as that is known: of tones,
         rounded to 8 bits, from an 8-bit picture.
         """
-        t = self.transform
-        if not self.quantized or not isinstance(t, Tone):
+        rest = self.after_shifts
+        if not self.quantized or rest is None or not isinstance(rest.transform, Tone):
             return ()
-        return t.follows(self.off_by, max(map(abs, (*self.box.lower, *self.box.upper))))
+        return rest.transform.follows(self.off_by, max(map(abs, (*rest.box.lower, *rest.box.upper))))
+
+    def legal(self, gamma: Tensor) -> Tensor:
+        """Parameters [B,d] that the attacker can choose, each near the one given in Γ."""
+        return self.transform.legal(gamma, self.box)
 
     def attacked(self, x: Tensor, gamma: Tensor) -> Tensor:
         """x' for parameters [B,d]: [C,...] or [B,C,...] → [B,C,...]."""
         moved = self.transform(x, gamma, self.interpolation)
         return self.transform.quantize(moved) if self.quantized else moved
+
+    def within(self, box: Box, inward: bool = False) -> str:
+        """The part of it in which γ ∈ `box`, for people: all parts, in their order."""
+        said = self.transform.within(box, inward)
+        return f"{said}, then any change of ℓ2 norm up to {self.l2:g}" if self.l2 else said
 
     def in_words(self) -> dict[str, str]:
         """Its settings, for people."""
@@ -126,12 +198,15 @@ class Threat:
             "the attacker's interpolation": self.interpolation,
             "the attacker's 8-bit rounding": "on" if self.quantized else "off",
         }
-        return words | ({} if self.tolerance is None else {"the attacker's tolerance": f"{self.tolerance:g}"})
+        words |= {} if self.tolerance is None else {"the attacker's tolerance": f"{self.tolerance:g}"}
+        return words | ({"the ℓ2 norm added": f"{self.l2:g}"} if self.l2 else {})
 
     def to_dict(self) -> dict[str, Any]:
         d = asdict(self) | {"transform": self.transform.name}
         if self.tolerance is None:
             del d["tolerance"]
+        if not self.l2:
+            del d["l2"]
         return d
 
     @classmethod
@@ -139,7 +214,10 @@ class Threat:
         if unknown := set(d) - {f.name for f in fields(cls)}:
             raise ValueError(f"a threat has no {', '.join(sorted(unknown))}: was it written by a later version?")
         box = Box(tuple(d["box"]["lower"]), tuple(d["box"]["upper"]))
-        return cls(transforms.get(d["transform"]), box, d["interpolation"], d["quantized"], d.get("tolerance"))
+        if "l2" in d and not d["l2"]:
+            raise ValueError("a threat without an ℓ2 part does not name its norm")
+        transform, told = transforms.get(d["transform"]), (d.get("tolerance"), d.get("l2", 0.0))
+        return cls(transform, box, d["interpolation"], d["quantized"], *told)
 
 
 def _spread(given: Range) -> tuple[float, ...]:

@@ -86,6 +86,7 @@ BOXES: dict[str, tuple[Box, ...]] = {
     "brightness": tuple(Box((a,), (b,)) for a, b in ((-0.2, 0.2), (0.0, 0.9), (-0.01, 0.003), (0.0, 0.0))),
     "contrast": tuple(Box((a,), (b,)) for a, b in ((-0.3, 0.3), (0.0, 1.5), (-2.0, 0.0), (-0.001, 0.002))),
     "power": tuple(Box((a,), (b,)) for a, b in ((-0.3, 0.3), (0.0, 1.0), (-1.0, 0.2), (0.0, 0.0), (-0.001, 0.002))),
+    "blur": tuple(Box((0.0,), (b,)) for b in (0.5, 2.0, 0.05, 0.0, 3.0)),
 }
 SIGMA = {
     "rotation": (0.6,),
@@ -119,8 +120,12 @@ def composition_errors(
 def window_errors(
     x: Tensor, preprocess: Preprocess, threat: Threat, centers: Tensor, number: Tensor, gamma: Tensor
 ) -> Tensor:
-    """‖P x' − P z_j‖ in the arithmetic of x."""
+    """‖P x' − P z_j‖ in the arithmetic of x; an ℓ2 part goes where that grows fastest."""
     moved = preprocess(threat.attacked(x, gamma)).double() - preprocess(centers[number].to(x)).double()
+    if threat.l2:
+        push = preprocess(moved)
+        size = torch.linalg.vector_norm(push.flatten(1), dim=1).clamp_min(1e-12)[:, None, None, None]
+        moved = moved + preprocess((1 - 1e-12) * threat.l2 * push / size)
     return torch.linalg.vector_norm(moved.flatten(1), dim=1)
 
 
@@ -193,14 +198,14 @@ def tiles(row: Row, windows: Windows, box: Box, g: torch.Generator, what: str) -
     row.check(((lower <= gamma) & (gamma <= upper)).all(-1).any(1), f"{what}: some window holds γ")
 
 
-def cover_row(row: Row, task: Task, transform: str, att: str, quantized: bool) -> None:
+def cover_row(row: Row, task: Task, transform: str, att: str, quantized: bool, l2: float = 0.0) -> None:
     """Random γ in every window against its E."""
     g = torch.Generator().manual_seed(task.seed + 1)
     boxes = BOXES[transform]
     for turn, (kind, x) in cases(g, task):
         preprocess = PREPROCESS[(turn + turn // len(PREPROCESS)) % len(PREPROCESS)]
         box = boxes[(turn + turn // len(boxes)) % len(boxes)]
-        threat = Threat(transforms.get(transform), box, att, quantized)
+        threat = Threat(transforms.get(transform), box, att, quantized, l2=l2)
         x = x.to(task.device)
         target, rounded = (0.05, 0.2, 0.5)[turn % 3] * math.sqrt(x.numel() / 64), turn % 4 != 3
         windows = cover_windows(x, threat, preprocess, target=target, rounded=rounded, max_windows=4000)

@@ -69,3 +69,24 @@ def test_bad_arguments_are_refused(generator: torch.Generator) -> None:
         wc.grid(tilt, bar(), 1, THREAT, per_axis=1)
     with pytest.raises(ValueError, match="NaN"):
         wc.grid(tilt, bar() * math.nan, 1, THREAT)
+
+
+def test_an_l2_part_is_used_and_kept_to(generator: torch.Generator) -> None:
+    x, label = bar(), 1
+
+    def soft(z: Tensor) -> Tensor:
+        return tilt(z) / 50
+
+    bare = wc.Threat.rotation(5)
+    pushed = bare.then(l2=1.5)
+    plain = wc.grid(soft, x, label, bare, per_axis=11)
+    for found in (
+        wc.grid(soft, x, label, pushed, per_axis=11),
+        wc.worst_of_k(soft, x, label, pushed, k=20, generator=generator),
+        wc.gradient(soft, x, label, pushed, starts=3, generator=generator),
+    ):
+        before = bare.attacked(x, torch.tensor([found.gamma], dtype=torch.float64))[0]
+        assert 1.4 < float((found.x_attacked - before).double().norm()) <= 1.5
+        assert found.loss > plain.loss and found.label == int(soft(found.x_attacked[None]).argmax())
+    blunt = wc.grid(lambda z: soft(z).detach(), x, label, pushed, per_axis=11)  # no gradient
+    assert float((blunt.x_attacked - bare.attacked(x, torch.tensor([blunt.gamma]).double())[0]).norm()) <= 1.5

@@ -55,7 +55,7 @@ class PyTorchTransformationSmoothing(PyTorchRandomizedSmoothing):  # type: ignor
         self.preprocess: Preprocess = own.get("preprocess") or Preprocess()
         self.interpolation: str = own.get("interpolation", "bicubic")
         self.settings: dict[str, Any] = dict(own.get("settings", {}))
-        if why := self._method(n=1000).refuses(self.classifier, self.threat):  # now rather than later
+        if why := methods.refusal(self._method(n=1000), self.classifier, self.threat):  # now rather than later
             raise ValueError(why)
 
     @classmethod
@@ -173,5 +173,6 @@ def _radius(c: Certificate) -> float:
     """The largest r with every γ within ±r certified, in surface units; 0 if it abstains."""
     if c.abstains or c.range is None:
         return 0.0
+    assert isinstance(c.range, tuple)  # these threats have one part
     axes: Any = c.range if isinstance(c.range[0], tuple) else (c.range,)
     return float(min(min(high, -low) for low, high in axes))

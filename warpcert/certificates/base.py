@@ -135,13 +135,17 @@ class Certificate(ABC):
         return region.reach(self.threat.box, self.regions)
 
     @property
-    def range(self) -> words.Pair | tuple[words.Pair, ...] | None:
-        """The reach in the unit of the threat, (-50.0, 50.0), or one pair for each parameter; None if there is none."""
+    def range(self) -> words.Range | dict[str, words.Range] | None:
+        """The reach in the unit of the threat, (-50.0, 50.0), or one pair for each parameter; by part, if the threat is
+        a product; None if there is none.
+        """
         return words.surface_range(self.threat.transform, self.reach) if self.reach else None
 
     @property
-    def unit(self) -> str:
-        return self.threat.transform.unit_name
+    def unit(self) -> str | dict[str, str]:
+        """The unit of the threat; by part, if it is a product."""
+        t = self.threat.transform
+        return t.unit_name if len(t.parts) == 1 else {part.name: part.unit_name for part in t.parts}
 
     @property
     def span(self) -> str:
@@ -171,7 +175,9 @@ class Certificate(ABC):
 
     @property
     def _every(self) -> str:
-        return f"every {self.threat.transform.noun} within {self.span} ({words.attacker(self.threat)} attacker)"
+        reach = self.reach or self.threat.box.scaled(0.0)
+        within = self.threat.within(reach, inward=reach != self.threat.box)
+        return f"every {within} ({words.attacker(self.threat)} attacker)"
 
     @abstractmethod
     def _claim(self) -> str:

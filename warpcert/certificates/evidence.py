@@ -117,6 +117,8 @@ class Enumeration:
 
     def proviso(self, threat: Threat) -> str:
         """For which attackers, in words that follow "attacker"; "" if the record does not say."""
+        if threat.after_shifts is None:
+            return ""  # he copies pixels
         if self.scope == "exact":
             return (
                 " who computes exactly from the 8-bit picture; one who computes in floating point is not covered where "

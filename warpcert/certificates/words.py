@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.front import FRONTS
 from warpcert.numerics.box import Box
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess, Tone, Transform
 
-__all__ = ["Fact", "Pair", "attacker", "noise", "preparation", "program", "smoothed", "surface_range", "thing"]
+__all__ = ["Fact", "Range", "attacker", "noise", "preparation", "program", "smoothed", "surface_range", "thing"]
 
 Fact = tuple[str, str | int | float]  # its name and its value
 Pair = tuple[float, float]
+Range = Pair | tuple[Pair, ...]  # of one part: one pair for each of its parameters
 
 
 def thing(transform: Transform) -> str:
@@ -30,7 +32,7 @@ def attacker(threat: Threat) -> str:
 
 def program(threat: Threat) -> str:
     """What an attacker does who computes a tone in floating point, as the package's own does."""
-    t = threat.transform
+    t = threat.transform.parts[-1]
     if not isinstance(t, Tone) or not (types := threat.floats):
         raise ValueError(f"no program of {t.name} stays within a tolerance of {threat.off_by:g}")
     return f"computes {t.formula} in {' or '.join(types)}, clamps, multiplies by 255 and rounds half to even"
@@ -40,7 +42,9 @@ def smoothed(defence: Defence, *, nested: bool = False) -> str:
     """What is deployed, without an article."""
     over = f"over {defence.transform.noun}"
     if not any(defence.sigma_param):
-        return "classifier smoothed by noise" if defence.sigma_noise else "plain classifier"
+        front = FRONTS[defence.front]
+        how = "smoothed by noise" + (f" behind {front}" if front else "")
+        return f"classifier {how}" if defence.sigma_noise else "plain classifier"
     if not defence.sigma_noise:
         return f"classifier smoothed {over}"
     return f"classifier smoothed by noise, then {over}" if nested else f"classifier smoothed {over} and noise"
@@ -66,8 +70,16 @@ def preparation(p: Preprocess) -> str:
     return ", ".join(found) or "nothing"
 
 
-def surface_range(transform: Transform, box: Box) -> Pair | tuple[Pair, ...]:
-    """A box in surface units, one pair per parameter: 50.0 where 50 was meant, never more than the box."""
+def surface_range(transform: Transform, box: Box) -> Range | dict[str, Range]:
+    """A box in surface units, one pair per parameter: 50.0 where 50 was meant, never more than the box. Of a product,
+    part by part.
+    """
+    if len(transform.parts) == 1:
+        return _range(transform, box)
+    return {part.name: _range(part, own) for part, own in transform.shared(box)}
+
+
+def _range(transform: Transform, box: Box) -> Range:
     axes = tuple(
         (_inside(transform, lo, lo, math.inf), _inside(transform, hi, -math.inf, hi))
         for lo, hi in zip(box.lower, box.upper, strict=True)

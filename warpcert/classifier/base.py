@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from warpcert import transforms
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.front import Front
 from warpcert.classifier.inner import Inner
 from warpcert.classifier.stem import Stem
 from warpcert.classifier.voting import Logits, logits_of
@@ -79,6 +80,7 @@ class Classifier(nn.Module, ABC):
     noise: float = 0.0
     over: Mapping[str, tuple[float, ...]] = {}  # transformation → σ of its parameters, in surface units
     nested: bool = False  # two levels of votes
+    front: str = "none"  # what is done to pictures before P, see `Front`
     lipschitz: float | None = None  # of the logits in ℓ2, as a function of P-images
 
     def __init__(
@@ -111,6 +113,10 @@ class Classifier(nn.Module, ABC):
     @abstractmethod
     def predict(self, x: Tensor) -> int | list[int]:
         """The deployed answer about one picture [C,H,W], or a list of them for a batch."""
+
+    def shown(self, z: Tensor) -> Tensor:
+        """What the network is shown of pictures [B,...], but for noise."""
+        return self.preprocess(Front(self.front)(z))
 
     @property
     def inner(self) -> Inner | None:

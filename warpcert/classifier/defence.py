@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from warpcert import transforms
+from warpcert.classifier.front import Front
 from warpcert.transforms import Preprocess, Transform, kernels
 
 __all__ = ["Defence"]
@@ -34,8 +35,11 @@ class Defence:
     interpolation: str = "bicubic"
     preprocess: Preprocess = Preprocess()
     reference: str | None = None
+    front: str = "none"  # before P and noise, see `Front`; only without parameter noise
 
     def __post_init__(self) -> None:
+        if Front(self.front).name != "none" and (any(self.sigma_param) or not self.preprocess.is_identity):
+            raise ValueError("a front stands before pixel noise alone: leave vignette, blur and parameter noise out")
         kernels.kernel(self.interpolation)
         kernels.kernel(self.reference or self.interpolation)
         if self.reference == self.interpolation:
@@ -70,7 +74,7 @@ class Defence:
     def view(self, z: Tensor, beta: Tensor) -> Tensor:
         """P T_β z for parameters [B,d], without noise: [C,...] or [B,C,...] → [B,C,...]."""
         if not any(self.sigma_param):
-            return self.preprocess(z).expand(len(beta), *z.shape[-self.transform.item_dims :])
+            return self.preprocess(Front(self.front)(z)).expand(len(beta), *z.shape[-self.transform.item_dims :])
         return self.preprocess(self.transform(z, beta, self.interpolation))
 
     @property
@@ -96,6 +100,7 @@ class Defence:
             "σ of the pixel noise": f"{self.sigma_noise:g}",
             "the classifier's interpolation": self.interpolation,
             "the reference of originals": self.known.interpolation,
+            **({} if self.front == "none" else {"the front": self.front}),
             "the vignette": f"{p.vignette} with margin {p.margin:g} px",
             "the blur": f"σ {p.blur_sigma:g} px, size {p.blur_size}",
             **({"the reduction": "to half the size, before vignette and blur"} if p.halved else {}),
@@ -105,6 +110,8 @@ class Defence:
         d = asdict(self) | {"transform": self.transform.name, "preprocess": self.preprocess.to_dict()}
         if self.reference is None:
             del d["reference"]
+        if self.front == "none":
+            del d["front"]
         return d
 
     @classmethod
@@ -118,4 +125,5 @@ class Defence:
             d["interpolation"],
             Preprocess(**d["preprocess"]),
             d.get("reference"),
+            d.get("front", "none"),
         )

@@ -42,7 +42,7 @@ def predict_early(
     half of the votes, `predict`, which compares two classes, can answer and this cannot.
     """
     stats.Ledger(alpha)  # refuses an α outside (0, 1)
-    validate_image(z, defence.transform)
+    validate_image(z, defence.transform, free=defence.front != "none")
     validate_classifier(classifier)
     if n < FIRST:
         raise ValueError(f"n = {n} is less than the {FIRST} samples of the first round: raise n")

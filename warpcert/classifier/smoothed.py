@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Unpack, cast, final
 
 import torch
@@ -30,6 +31,8 @@ class Smoothed(Classifier):
 
     over           one transformation and the σ of its parameters, in degrees, pixels, per cent, dB …; none: noise alone
     interpolation  how the classifier itself turns pictures
+    front          what is done to a picture before the noise, so that brightness (centred) or brightness and contrast
+                   (standard) are not seen: see `Front`; for noise alone, without P
     nested         two levels: for every β the answer of P T_β z is itself a vote over δ (the paper's construction), or
                    without noise that of a network with a Lipschitz constant
     lipschitz      a proved constant of its logits, which nested votes without noise need
@@ -48,6 +51,7 @@ class Smoothed(Classifier):
         *,
         preprocess: Preprocess = Preprocess(),
         interpolation: str = "bicubic",
+        front: str = "none",
         nested: bool = False,
         **rest: Unpack[Proved],
     ) -> None:
@@ -57,6 +61,7 @@ class Smoothed(Classifier):
             raise ValueError(f"parameters of one transformation can be smoothed over; got {', '.join(over or {})}")
         kernels.kernel(interpolation)
         self.preprocess, self.noise, self.interpolation = preprocess, float(noise), interpolation
+        self.front = front
         self.lipschitz, self.nested = lipschitz_of(network, lipschitz, self.precision), nested
         self.over = {name: _sigmas(name, sigma) for name, sigma in (over or {}).items()}
         if not math.isfinite(self.noise) or self.noise < 0 or not (self.noise or self.over):
@@ -65,8 +70,7 @@ class Smoothed(Classifier):
             raise ValueError("nested votes need parameters to smooth over: say over={...}")
         if nested and not self.noise and self.lipschitz is None:
             raise ValueError("nested votes without noise need a network with a Lipschitz constant")
-        for name in self.over:
-            self.defence(transforms.get(name))
+        self.defence(transforms.get(next(iter(self.over), "rotation")))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -80,6 +84,7 @@ class Smoothed(Classifier):
             "lipschitz": self.lipschitz,
             "precision": self.precision,
             "slack": self.slack,
+            **({} if self.front == "none" else {"front": self.front}),
         }
 
     @property
@@ -88,12 +93,13 @@ class Smoothed(Classifier):
 
     def defence(self, transform: Transform) -> Defence:
         if not self.over:
-            return deterministic(self.preprocess, transform).without_parameter_noise(self.noise)
+            plain = replace(deterministic(self.preprocess, transform), front=self.front)
+            return plain.without_parameter_noise(self.noise)
         (name, sigma), *_ = self.over.items()
         if transforms.get(name) != transform:
             raise ValueError(f"the threat is {transform.name}, but the classifier smooths over {name}")
         internal = tuple(transform.internal(s) for s in sigma)
-        return Defence(transform, internal, self.noise, self.interpolation, self.preprocess)
+        return Defence(transform, internal, self.noise, self.interpolation, self.preprocess, front=self.front)
 
     @property
     def own_defence(self) -> Defence:
@@ -147,6 +153,10 @@ class Smoothed(Classifier):
 
 def _sigmas(name: str, sigma: float | tuple[float, ...]) -> tuple[float, ...]:
     transform = transforms.get(name)
+    if transform.one_sided:
+        raise ValueError(f"{name} has no negative parameters, which noise over them would need; use exact")
+    if transform.disc:
+        raise ValueError(f"{name} are by whole pixels, and noise over them is not; use exact")
     given = tuple(map(float, sigma)) if isinstance(sigma, list | tuple) else (float(sigma),)
     values = given * transform.dim if len(given) == 1 else given
     if len(values) != transform.dim or not all(math.isfinite(s) and s > 0 for s in values):

@@ -55,8 +55,10 @@ class Draws:
     batch: int | None = None
 
 
-def validate_image(x: Tensor, transform: Transform) -> None:
-    """Raises a ValueError unless x is one float item of the right rank with finite values in the legal range."""
+def validate_image(x: Tensor, transform: Transform, free: bool = False) -> None:
+    """Raises a ValueError unless x is one float item of the right rank with finite values, in the legal range unless
+    they are `free`.
+    """
     if not isinstance(x, Tensor):
         raise ValueError(f"x must be a torch tensor; got {type(x).__name__}")
     if x.dim() != transform.item_dims or not x.is_floating_point() or x.numel() == 0:
@@ -67,7 +69,7 @@ def validate_image(x: Tensor, transform: Transform) -> None:
     if not bool(torch.isfinite(x).all()):
         raise ValueError("the input holds NaN or infinite values; clean it first")
     low, high = float(x.min()), float(x.max())
-    if low < transform.low or high > transform.high:
+    if not free and (low < transform.low or high > transform.high):
         raise ValueError(
             f"values must lie in [{transform.low:g}, {transform.high:g}]; got {low:g} … {high:g} "
             "(divide 8-bit images by 255)"
@@ -172,7 +174,7 @@ def predict(
     them can fit z to them.
     """
     stats.Ledger(alpha)  # refuses an α outside (0, 1)
-    validate_image(z, defence.transform)
+    validate_image(z, defence.transform, free=defence.front != "none")
     validate_classifier(classifier)
     counts = votes(classifier, defence, as_float32(z), n, draws or Draws(fresh_generator(z.device)))
     label = int(counts.argmax()) if stats.top_two_significant(counts.tolist(), alpha) else ABSTAIN

@@ -262,6 +262,8 @@ def calibrated(
     """
     if not test:
         raise ValueError("a calibration needs pictures to test E on")
+    if about[1].l2:
+        raise ValueError("a calibration is about one transformation, without an ℓ2 part")
     start, work, told = time.perf_counter(), Calibrating(plan, *about), progress or (lambda what, done, of: None)
     errors: list[float] = []
     for i, x in enumerate(choose if plan.E is None else ()):

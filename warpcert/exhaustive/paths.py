@@ -12,13 +12,14 @@ from torch.nn.functional import max_pool2d, pad
 from warpcert.classifier.rounding import highest
 from warpcert.exhaustive.equations import FlowEquation, ToneEquation
 from warpcert.threat import Threat
-from warpcert.transforms import Flow, Gradation, Tone
+from warpcert.transforms import Average, Flow, Gradation, Tone
 from warpcert.transforms.grid import points
 
-__all__ = ["EPS", "Look", "Moved", "Path", "Recoloured", "Values", "path_of", "refusal"]
+__all__ = ["EPS", "Averaged", "Look", "Moved", "Path", "Recoloured", "Values", "path_of", "refusal"]
 
 EPS = 2.0**-53
 _Pair = tuple[Tensor, Tensor]
+_SOME = 1 << 15  # pixels averaged at once
 
 
 class Look(NamedTuple):
@@ -234,7 +235,61 @@ class Graded:
         return rows
 
 
-Values = Moved | Recoloured | Graded
+@final
+class Averaged:
+    """V under an average: one piece per pixel, with bounds of V' and V'' from those of the weights and from how far the
+    values of the channel are apart.
+
+    Slack. Weights err by 64u(1 + reach) in ℓ1, twice, and each axis sums up to `side` products: 255·(128(1 + reach) +
+    8(H + W))u, in V and, with |V'| < 4·255 for the weights at hand, in V' four times that.
+    """
+
+    stride = 0.25
+    parts = 1
+    gain = 1.0
+
+    def __init__(self, value: Tensor, transform: Average, ends: tuple[float, float], step: int) -> None:
+        self.transform, self.value, self.step, self.top = transform, value, step, highest(step)
+        height, width = value.shape[1:]
+        transform.check(value.new_tensor(ends), height, width)
+        reach = transform.reach(max(height, width))
+        self.slack = 4 * 255 / step * (128 * (1 + reach) + 8 * (height + width)) * EPS
+        flat = value.flatten(1)
+        self.wide = flat.amax(1) - flat.amin(1)
+
+    def off(self, tolerance: float) -> float:
+        return 255 / self.step * tolerance
+
+    def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> _Pair:
+        parts = [self._some(*part) for part in zip(torch.split(pixel, _SOME), torch.split(gamma, _SOME), strict=True)]
+        value, slope = (torch.cat(each) for each in zip(*parts, strict=True)) if parts else (gamma, gamma)
+        return (value + _offset(self.step)) / self.step, slope / self.step
+
+    def _some(self, pixel: Tensor, gamma: Tensor) -> _Pair:
+        channels, height, width = self.value.shape
+        channel, row, column = pixel // (height * width), pixel // width % height, pixel % width
+        down, down_slope = self.transform.rows(gamma, row, height)
+        along, along_slope = self.transform.rows(gamma, column, width)
+        value, slope = torch.zeros_like(gamma), torch.zeros_like(gamma)
+        for c in range(channels):
+            mixed, moved = along @ self.value[c].T, along_slope @ self.value[c].T  # [B,H]
+            own = channel == c
+            value = torch.where(own, (mixed * down).sum(1), value)
+            slope = torch.where(own, (mixed * down_slope + moved * down).sum(1), slope)
+        return value, slope
+
+    def look(self, pixel: Tensor, gamma: Tensor, half: Tensor) -> Look:
+        value, slope = self.on(pixel, pixel, gamma)
+        once, twice = self.transform.bends((gamma - half).clamp_min(0), (gamma + half).clamp_min(0))
+        wide = self.wide[pixel // self.value[0].numel()] / self.step
+        return Look(pixel, value, slope, wide * (twice + once.square()), wide * once, once >= 0)
+
+    def equation(self, piece: Tensor, pixel: Tensor, level: Tensor, falls: Tensor) -> Tensor:
+        """No coincidence is known to be exact."""
+        return level.new_zeros(len(level), 6)
+
+
+Values = Moved | Recoloured | Graded | Averaged
 
 
 def _offset(step: int) -> float:
@@ -247,10 +302,10 @@ def refusal(threat: Threat, step: int, behind: bool = False) -> str:
     t = threat.transform
     if behind and not isinstance(t, Flow):
         return f"behind a stem exhaustive verification is for rotation, scaling, shear and other flows; got {t.name}"
-    if t.item_dims != 3 or not isinstance(t, Flow | Tone | Gradation):
+    if t.item_dims != 3 or not isinstance(t, Average | Flow | Tone | Gradation):
         return (
-            "exhaustive verification is for pictures under a linear flow or a change of values, with one parameter "
-            f"(rotation, scaling, shear, brightness, contrast, power); got {t.name}"
+            "exhaustive verification is for pictures under a linear flow, a change of values or a blur, with one "
+            f"parameter (rotation, scaling, shear, brightness, contrast, power, blur); got {t.name}"
         )
     if not threat.quantized and step == 1:
         return "against attackers who do not round, the classifier must see levels only: wc.Levels(network, step=8)"
@@ -266,6 +321,8 @@ def path_of(value: Tensor, threat: Threat, step: int, ends: tuple[float, float])
     transform = threat.transform
     if isinstance(transform, Flow):
         return Moved(value, transform, ends, step)
+    if isinstance(transform, Average):
+        return Averaged(value, transform, ends, step)
     if isinstance(transform, Gradation):
         return Graded(value, transform, ends, step)
     assert isinstance(transform, Tone)

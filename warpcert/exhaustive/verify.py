@@ -77,6 +77,13 @@ class Verdict:
     seconds_isolation: float
     seconds_classifier: float
     interrupted: bool = False  # by Ctrl-C: what was proved by then holds
+    shift: tuple[float, ...] = ()  # before it, if the threat begins with one (see `finite`)
+
+    @property
+    def counterexample(self) -> tuple[float, ...] | None:
+        """All parameters at which f answers differently."""
+        found = (*self.shift, *(() if self.gamma is None else (self.gamma,)))
+        return found or None
 
     @property
     def verified(self) -> bool:

@@ -10,7 +10,18 @@ from warpcert.methods.exact import Exact
 from warpcert.methods.heuristic import Base
 from warpcert.methods.indiv import Indiv
 from warpcert.methods.outlook.forecast import Forecast
-from warpcert.methods.registry import METHODS, certify, certify_with, chosen, foresee, get, go_on, suitable, threat_for
+from warpcert.methods.registry import (
+    METHODS,
+    certify,
+    certify_with,
+    chosen,
+    foresee,
+    get,
+    go_on,
+    refusal,
+    suitable,
+    threat_for,
+)
 
 __all__ = [
     "METHODS",
@@ -30,6 +41,7 @@ __all__ = [
     "foresee",
     "get",
     "go_on",
+    "refusal",
     "suitable",
     "threat_for",
 ]

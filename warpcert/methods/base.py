@@ -16,7 +16,6 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates import Certificate, Subject
 from warpcert.classifier import Classifier
-from warpcert.classifier.voting import as_float32, validate_classifier, validate_image
 from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
 
@@ -26,7 +25,6 @@ __all__ = [
     "Progress",
     "Sampling",
     "deadline",
-    "fitting",
     "needs_noise",
     "positive_limit",
     "refuse_tf32",
@@ -58,15 +56,24 @@ class Method(ABC):
     summary: ClassVar[str]
     attacked: ClassVar[bool] = False
 
+    @classmethod
+    def beyond(cls, threat: Threat) -> str:
+        """Why no classifier can be certified against this combination of parts this way; "" if some can."""
+        if len(threat.transform.parts) > 1:
+            return f"{cls.name} knows one transformation at a time, not {threat.transform.name}"
+        return f"{cls.name} knows no ℓ2 part" if threat.l2 else ""
+
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
-        """Why this classifier cannot be certified against this threat this way; "" if it can."""
+        """Why this classifier cannot be certified against this threat this way, if `beyond` says that some can; "" if
+        it can.
+        """
         return ""
 
     @abstractmethod
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
-        """The certificate about x, once `fitting` has let it in."""
+        """The certificate about x, once the registry has let it in."""
 
     def go_on(
         self, made: Certificate, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
@@ -146,15 +153,6 @@ def needs_noise(classifier: Classifier, method: str) -> str:
     if classifier.noise or classifier.nested:
         return ""
     return f"{method} needs pixel noise to absorb the error: set noise > 0"
-
-
-def fitting(method: Method, classifier: Classifier, x: Tensor, threat: Threat) -> Tensor:
-    """x in float32; a ValueError unless it is legal and the method can do this."""
-    validate_image(x, threat.transform)
-    validate_classifier(classifier)
-    if why := method.refuses(classifier, threat):
-        raise ValueError(why)
-    return as_float32(x)
 
 
 def subject(classifier: Classifier) -> Subject:

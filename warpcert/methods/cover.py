@@ -9,6 +9,7 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate, Margins
 from warpcert.classifier import Classifier
+from warpcert.classifier.front import Front
 from warpcert.classifier.voting import logits_of
 from warpcert.methods.base import Progress, Sampling, deadline, positive_limit, refuse_tf32, tells_tolerance
 from warpcert.methods.covering import Covering
@@ -16,7 +17,8 @@ from warpcert.methods.margins import MarginCover
 from warpcert.methods.outlook import windows as outlook
 from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
-from warpcert.windows.cover import Windows, cover_windows
+from warpcert.windows.behind import cover_behind
+from warpcert.windows.cover import Windows, cover_windows, unknown
 
 __all__ = ["Cover"]
 
@@ -54,6 +56,11 @@ class Cover(Sampling):
         if self.centres not in ("rounded", "plain"):
             raise ValueError(f"centres are rounded or plain; got {self.centres!r}")
         positive_limit(self.time_limit)
+
+    @classmethod
+    def beyond(cls, threat: Threat) -> str:
+        first, *others = threat.transform.parts
+        return unknown(threat.transform) if others or first.one_sided or first.disc else ""
 
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if classifier.over:
@@ -93,6 +100,10 @@ class Cover(Sampling):
 
     def _windows(self, classifier: Classifier, x: Tensor, threat: Threat) -> Windows:
         target, rounded = self.target * classifier.noise, self.centres == "rounded"
+        front = Front(classifier.defence(threat.transform).front)
+        if front.name != "none":
+            most = self.max_windows
+            return cover_behind(x, threat, front, target=target, rounded=rounded, max_windows=most)
         return cover_windows(
             x, threat, classifier.preprocess, target=target, rounded=rounded, max_windows=self.max_windows
         )

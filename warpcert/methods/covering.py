@@ -13,14 +13,17 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates import Covered, ErrorBound, Kind, Window, abstained
 from warpcert.classifier import Classifier
+from warpcert.classifier.front import Front
 from warpcert.classifier.sequential import Rules, run_tests
 from warpcert.classifier.voting import Draws, votes
 from warpcert.methods.base import Progress, subject
 from warpcert.methods.outlook.remedies import against_error, against_votes, with_time
+from warpcert.numerics.region import outward
 from warpcert.statistics import radius
 from warpcert.threat import Threat
 from warpcert.transforms import Box
 from warpcert.version import __version__
+from warpcert.windows.behind import pictures_behind
 from warpcert.windows.cover import Windows
 
 if TYPE_CHECKING:
@@ -54,6 +57,8 @@ class Covering:
         guessed = votes(self.classifier.logits, self.defence, self.x, s.n0, Draws(self.generator, batch=s.batch))
         label, passes = int(guessed.argmax()), s.n0
         outwards = torch.maximum(windows.lower.abs(), windows.upper.abs()).amax(1).argsort()
+        if len(self.threat.transform.parts) > 1:  # units differ
+            outwards = outward(self.threat.box, windows.lower, windows.upper).argsort(stable=True)
         done: list[Window] = []
         size, late = CHUNK if math.isinf(self.until) else HASTY, False
         for start in range(0, len(outwards), size):
@@ -114,7 +119,9 @@ class Covering:
         E = windows.E[chosen].tolist()
         needed = [radius.needed_probability(e, self.defence.sigma_noise) for e in E]
         p0 = np.array([1.0 if p is None else p for p in needed])
-        views = self.defence.preprocess(windows.images(self.x, self.threat, chosen).to(self.x.dtype))
+        front = Front(self.defence.front)
+        images = pictures_behind(windows, self.x, self.threat, front, chosen).to(self.x.dtype)
+        views = self.defence.preprocess(front(images))
         tests = run_tests(
             self.classifier.logits,
             views,

@@ -13,6 +13,7 @@ from warpcert.certificates import Certificate, Enumeration, ErrorBound, Exhauste
 from warpcert.classifier import Classifier
 from warpcert.classifier.swift import swift
 from warpcert.classifier.voting import ABSTAIN
+from warpcert.exhaustive.finite import glance_shifts, refusal_shifts, shifts_of, verify_shifts
 from warpcert.exhaustive.glance import glance
 from warpcert.exhaustive.paths import refusal
 from warpcert.exhaustive.verify import Terms, Verdict, verify
@@ -31,8 +32,9 @@ class Exact(Method):
     """PROVED: the classifier answers the same at q(T_γ x) for every γ in the largest t·Γ for which that can be proved;
     if t < 1, with the reason why it ends there and, where one was found, a counterexample outside.
 
-    One parameter, known x, no noise. Against attackers who do not round the classifier must stand behind `Levels`:
-    it cannot see what happens between its levels, and the proof is cheaper.
+    One parameter, known x, no noise; or shifts by whole pixels, a finite set, alone or before one parameter. Against
+    attackers who do not round the classifier must stand behind `Levels` unless they only shift: it cannot see what
+    happens between its levels, and the proof is cheaper.
 
     Every image's leading logit must lead by the classifier's slack, times the largest logit (at least 1). The
     attacker's arithmetic is that of the threat: see `Threat.tolerance`. Attackers that compute T in float32 err by more
@@ -50,10 +52,24 @@ class Exact(Method):
     def __post_init__(self) -> None:
         positive_limit(self.time_limit)
 
+    @classmethod
+    def beyond(cls, threat: Threat) -> str:
+        rest = threat.after_shifts
+        if threat.l2:
+            return f"{cls.name} knows no ℓ2 part"
+        if rest is None or len(rest.transform.parts) == 1:
+            return ""
+        known = "one transformation at a time, and shifts by whole pixels before it"
+        return f"{cls.name} knows {known}, not {threat.transform.name}"
+
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if classifier.noise or classifier.over:
             return "exact certifies classifiers without noise: wc.Levels(network, step=8) or wc.Plain(network)"
-        return refusal(threat, classifier.step, classifier.stem is not None)
+        if not shifts_of(threat):
+            return refusal(threat, classifier.step, classifier.stem is not None)
+        if classifier.stem is not None and threat.after_shifts is not None:
+            return "behind a stem shifts by whole pixels are tried alone, not before another part"
+        return refusal_shifts(threat, classifier.step)
 
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
@@ -72,11 +88,17 @@ class Exact(Method):
         """`known` proves a part of the range: the walk goes on from its end, and what it counted is added."""
         refuse_tf32(x, classifier.slack)
         start, slack, tolerance, step = time.perf_counter(), classifier.slack, threat.off_by, classifier.step
+        shifts = shifts_of(threat) is not None
+        known = None if shifts else known
         proved = known.found if known else None
         terms = replace(self._terms(classifier, threat), proved=proved.held if proved else 0.0)
-        f, label = self._asked(classifier, x, terms), known.label if known else None
-        verdict = verify(f, x, threat, label, terms, progress)
-        scores = tuple(classifier((x if step > 1 else threat.transform.quantize(x))[None])[0].tolist())
+        if shifts:
+            verdict = verify_shifts(classifier, x, threat, terms, progress)
+        else:
+            f, label = self._asked(classifier, x, terms), known.label if known else None
+            verdict = verify(f, x, threat, label, terms, progress)
+        seen = threat.transform.quantize(x) if threat.quantized and step == 1 else x
+        scores = tuple(classifier(seen[None])[0].tolist())
         done, found = None, verdict.crossings + (proved.crossings if proved else 0)
         if verdict.held is not None:
             margin, scope = verdict.smallest_margin, verdict.scope
@@ -94,7 +116,7 @@ class Exact(Method):
             step=step,
             error=isolation,
             found=done,
-            counterexample=None if verdict.gamma is None else (verdict.gamma,),
+            counterexample=verdict.counterexample,
             version=__version__,
             passes=verdict.evaluated + (proved.images if proved else 0),
             seconds=time.perf_counter() - start + (known.seconds if known else 0.0),
@@ -106,7 +128,7 @@ class Exact(Method):
 
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
         terms = self._terms(classifier, threat)
-        found, size = glance(x, threat, terms), terms.size(x)
+        found, size = (glance_shifts if shifts_of(threat) else glance)(x, threat, terms), terms.size(x)
         seconds = found.seconds + found.images * network_pace(classifier, x, size)
         advice = against_pictures(classifier)
         crowded = f"too many crossings coincide: {advice}" if found.crowded else ""

@@ -11,8 +11,9 @@ from torch import Tensor
 from warpcert.certificates import Certificate
 from warpcert.certificates.sealed import picture_digest
 from warpcert.classifier import Classifier
+from warpcert.classifier.voting import as_float32, validate_classifier, validate_image
 from warpcert.errors.calibration import Calibration
-from warpcert.methods.base import Interrupted, Method, Progress, fitting
+from warpcert.methods.base import Interrupted, Method, Progress
 from warpcert.methods.cover import Cover
 from warpcert.methods.dist_d import DistD, Online
 from warpcert.methods.dist_x import DistX
@@ -22,7 +23,18 @@ from warpcert.methods.indiv import Indiv
 from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
 
-__all__ = ["METHODS", "certify", "certify_with", "chosen", "foresee", "get", "go_on", "suitable", "threat_for"]
+__all__ = [
+    "METHODS",
+    "certify",
+    "certify_with",
+    "chosen",
+    "foresee",
+    "get",
+    "go_on",
+    "refusal",
+    "suitable",
+    "threat_for",
+]
 
 METHODS: dict[str, type[Method]] = {m.name: m for m in (Exact, Cover, DistX, DistD, Online, Indiv, Base)}
 
@@ -36,7 +48,17 @@ def get(name: str) -> type[Method]:
 
 def suitable(classifier: Classifier, threat: Threat) -> list[str]:
     """The methods that can certify this classifier against this threat, with its own settings."""
-    return [name for name in METHODS if not chosen(classifier, name).refuses(classifier, threat)]
+    return [name for name in METHODS if not refusal(chosen(classifier, name), classifier, threat)]
+
+
+def refusal(method: Method, classifier: Classifier, threat: Threat) -> str:
+    """Why this method cannot certify this classifier against this threat, with the methods that know such a combination
+    of parts, if it does not; "" if it can.
+    """
+    if why := method.beyond(threat):
+        able = [name for name, kind in METHODS.items() if not kind.beyond(threat)]
+        return f"{why}; {'methods that do: ' + ', '.join(able) if able else 'no method does'}"
+    return method.refuses(classifier, threat)
 
 
 def chosen(classifier: Classifier, method: str | None = None, **settings: Any) -> Method:
@@ -79,7 +101,7 @@ def certify_with(
     """By a method whose settings are fixed; with a seed, for methods that draw."""
     if seed is not None and "seed" in method.settings():
         method = replace(method, seed=seed)  # type: ignore[call-arg]
-    x = fitting(method, classifier, x, threat)
+    x = _fitting(method, classifier, x, threat)
     return _about(x, lambda: method.certify(classifier, x, threat, progress))
 
 
@@ -88,7 +110,7 @@ def go_on(
     progress: Progress | None = None,
 ) -> Certificate:  # fmt: skip
     """The same, from where a certificate about x ends that was interrupted; a ValueError if it is about another."""
-    x = fitting(method, classifier, x, threat)
+    x = _fitting(method, classifier, x, threat)
     same = made.picture == picture_digest(x) and made.classifier.fingerprint == classifier.fingerprint
     if not same or made.threat != threat or made.method != method.name:
         raise ValueError(
@@ -107,4 +129,13 @@ def _about(x: Tensor, certify: Callable[[], Certificate]) -> Certificate:
 
 def foresee(method: Method, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
     """What such a certificate will cost, from a probe of a few seconds."""
-    return method.foresee(classifier, fitting(method, classifier, x, threat), threat)
+    return method.foresee(classifier, _fitting(method, classifier, x, threat), threat)
+
+
+def _fitting(method: Method, classifier: Classifier, x: Tensor, threat: Threat) -> Tensor:
+    """x in float32; a ValueError unless it is legal and the method can do this."""
+    validate_image(x, threat.transform)
+    validate_classifier(classifier)
+    if why := refusal(method, classifier, threat):
+        raise ValueError(why)
+    return as_float32(x)

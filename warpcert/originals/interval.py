@@ -90,6 +90,8 @@ def interval_inverse(
             "the interval inverse needs a transformation that moves pixels and a bilinear attacker; "
             f"got {transform.name} with {threat.interpolation}"
         )
+    if threat.l2:
+        raise ValueError("no inverse knows an ℓ2 part: it may have moved any pixel")
     if x_attacked.dim() != 3:
         raise ValueError(f"the interval inverse takes one attacked image [C, H, W]; got {list(x_attacked.shape)}")
     if low.dim() != 2 or low.shape[1] != transform.dim or low.shape != high.shape:

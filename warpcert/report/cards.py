@@ -18,6 +18,7 @@ from warpcert.report.results import RunFolder
 from warpcert.report.words import cell, duration, explained, grouped
 from warpcert.runs.summary import Row, held
 from warpcert.threat import Threat
+from warpcert.transforms import SpatialTransform
 
 __all__ = ["STATUS", "Card", "Shown", "card", "image", "possible"]
 
@@ -131,8 +132,10 @@ def _attacked(row: Row, x: Tensor, kept: Tensor | None) -> tuple[Tensor | None, 
         return kept, f"attacked {thing(t)}"
     farthest = c.reach.upper if c.reach else c.threat.box.upper
     gamma = row.attack.gamma if row.attack else c.counterexample or farthest
+    if row.attack is None:
+        gamma = tuple(c.threat.legal(torch.tensor([gamma], dtype=torch.float64))[0].tolist())
     moved = c.threat.attacked(x, torch.tensor([gamma], dtype=torch.float64))[0] if kept is None else kept
-    return moved, f"{t.noun} by {' × '.join(t.to_text(g) for g in gamma)}"
+    return moved, f"{t.noun} by {t.at(gamma)}"
 
 
 def possible(x_attacked: Tensor, threat: Threat) -> tuple[Tensor, Tensor] | None:
@@ -141,8 +144,8 @@ def possible(x_attacked: Tensor, threat: Threat) -> tuple[Tensor, Tensor] | None
 
     The join over the cells of γ that are not excluded: γ lies in one of them, and x in its intervals.
     """
-    bilinear = threat.transform.interpolates and threat.interpolation == "bilinear"
-    if not bilinear or x_attacked.numel() > ROOM or threat.box.lower == threat.box.upper:
+    moves = isinstance(threat.transform, SpatialTransform) and threat.interpolation == "bilinear" and not threat.l2
+    if not moves or x_attacked.numel() > ROOM or threat.box.lower == threat.box.upper:
         return None
     found = IntervalInverse(refinements=3, most=64).survivors(x_attacked, threat)
     return (found.lower.amin(0), found.upper.amax(0)) if len(found.low) else None

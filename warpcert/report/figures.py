@@ -17,6 +17,7 @@ from warpcert.certificates.words import thing
 from warpcert.errors.base import interpolation_error
 from warpcert.report.chart import Axis, Chart, Point
 from warpcert.runs.summary import Row, accuracy_curve, share_interval
+from warpcert.transforms import Transform
 
 __all__ = ["CSS", "Entry", "Figure", "Series", "accuracy", "error", "errors", "ranges"]
 
@@ -51,7 +52,12 @@ class Figure:
 def _far(certificate: Certificate, share: float = 1.0) -> float:
     """The end of share·Γ that is farther from 0, along its first axis, in surface units without its sign."""
     t, box = certificate.threat.transform, certificate.threat.box
-    return max(abs(t.surface(end[0] * share)) for end in (box.lower, box.upper))
+    return max(abs(t.axes[0].surface(end[0] * share)) for end in (box.lower, box.upper))
+
+
+def _unit(t: Transform) -> str:
+    """Of the first axis; the other parts of a product are in proportion."""
+    return t.unit_name if len(t.parts) == 1 else f"{t.axes[0].unit_name}, the other parts in proportion"
 
 
 def _wide(value: float) -> float:
@@ -63,7 +69,7 @@ def accuracy(title: str, series: Sequence[Series]) -> Figure:
     """Certified accuracy against the range, for runs of one transformation, each with its interval."""
     t = series[0][1][0].certificate.threat.transform
     top = _wide(max(_far(rows[0].certificate) for _, rows in series))
-    chart = Chart(Axis(0, top, f"every {t.noun} up to … {t.unit_name}"), Axis(0, 100, "certified accuracy", "%"))
+    chart = Chart(Axis(0, top, f"every {t.noun} up to … {_unit(t)}"), Axis(0, 100, "certified accuracy", "%"))
     legend: list[Entry] = []
     for name, rows in series:
         kind = Kind.weakest(*(r.certificate.kind for r in rows))
@@ -100,12 +106,15 @@ def ranges(rows: Sequence[Row]) -> Figure:
     """The certified range of every picture, the longest first."""
     threat = rows[0].certificate.threat
     t, box = threat.transform, threat.box
-    low, high = t.surface(box.lower[0]), t.surface(box.upper[0])
-    chart = Chart(Axis(0, len(rows), f"{thing(t)}s", whole=True), Axis(low, _wide(high), f"γ in {t.unit_name}"))
+    first = t.axes[0]
+    low, high = first.surface(box.lower[0]), first.surface(box.upper[0])
+    chart = Chart(Axis(0, len(rows), f"{thing(t)}s", whole=True), Axis(low, _wide(high), f"γ in {_unit(t)}"))
     found: list[tuple[bool, float, float]] = []
     for row in rows:
         if (reach := row.certificate.reach) is not None:
-            found.append((row.certificate.label == row.label, t.surface(reach.lower[0]), t.surface(reach.upper[0])))
+            found.append(
+                (row.certificate.label == row.label, first.surface(reach.lower[0]), first.surface(reach.upper[0]))
+            )
     found.sort(key=lambda bar: (not bar[0], bar[1] - bar[2]))
     right, kind = sum(good for good, _, _ in found), Kind.weakest(*(r.certificate.kind for r in rows))
     width = max(0.3, min(9.0, 0.7 * 310 / len(rows)))
@@ -132,7 +141,7 @@ def errors(title: str, series: Sequence[Series]) -> Figure | None:
     if len(known) < 2:
         return None
     wide, tall = 1.15 * _wide(max(end for _, end, _, _ in known)), 1.2 * max(q[2] for _, _, q, _ in known)
-    chart = Chart(Axis(0, wide, f"Γ: every {t.noun} up to … {t.unit_name}"), Axis(0, tall, "E"))
+    chart = Chart(Axis(0, wide, f"Γ: every {t.noun} up to … {_unit(t)}"), Axis(0, tall, "E"))
     legend = []
     for number, (name, end, (low, middle, high), rows) in enumerate(known, 1):
         kind = Kind.weakest(*(r.certificate.error.kind for r in rows))

@@ -98,7 +98,7 @@ def plain_words(run: RunFolder) -> str:
         said = f"{start} to be that of the unseen original too, whichever {t.noun} within {span} was applied to it."
     else:
         start = f"For {kept} of {s.count} {what}s{data}, the correct answer is {sure}"
-        said = f"{start} to hold under every {t.noun} within {span}."
+        said = f"{start} to hold under every {first.threat.within(first.threat.box)}."
     return f"{said} {first.because()}"
 
 
@@ -133,7 +133,7 @@ def settings(run: RunFolder) -> list[Setting]:
         ("classifier", run.model),
         ("data", run.data),
         (f"{thing(t)}s", str(run.summary.count)),
-        ("attacker", f"{t.noun} within {t.span(c.threat.box)}, {attacker(c.threat)}"),
+        ("attacker", f"{c.threat.within(c.threat.box)}, {attacker(c.threat)}"),
         *((name, cell(value)) for name, value in c.settings()),
         *([("median E", cell(E))] if E is not None else []),
         *_attack(run),

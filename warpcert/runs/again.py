@@ -121,7 +121,7 @@ def _contradictions(old: Certificate, new: Certificate) -> Iterator[str]:
     if not new.reason and (old.excluded or 0.0) > (new.excluded or 0.0) + ROUNDING:
         yield f"{old.excluded:.1%} of the range were ruled out, and {new.excluded or 0.0:.1%} now"
     if new.counterexample is not None and old.covers(Box(new.counterexample, new.counterexample)):
-        at = ", ".join(old.threat.transform.to_text(g) for g in new.counterexample)
+        at = old.threat.transform.at(new.counterexample)
         yield f"at {at}, inside the certified range, the classifier answers differently"
     proved = not getattr(old, "alpha", 0.0)
     if proved and old.reach is not None and not new.covers(old.reach.scaled(LEAST)):

@@ -121,7 +121,7 @@ class Job:
 
     def certifier(self, classifier: Classifier, progress: Progress | None = None) -> Certifier:
         """The certifier around a classifier that is open already, on the job's device."""
-        if why := self.method.refuses(classifier, self.threat):
+        if why := methods.refusal(self.method, classifier, self.threat):
             raise ValueError(why)
 
         def certify(task: Task) -> Outcome:
@@ -146,7 +146,7 @@ class Job:
             self.method, classifier, found.x_attacked, self.threat, seed=task.seed, progress=progress
         )
         more = {
-            "attack": {"gamma": [t.surface(g) for g in found.gamma], "unit": t.unit, "label": found.label},
+            "attack": {"gamma": t.to_surface(found.gamma), "unit": t.unit, "label": found.label},
             "answer": self._answer(classifier, found.x_attacked, seed_for(task.seed, 1)),
             "analysis_seconds": made.error.seconds,
             "smoothing_seconds": made.seconds - made.error.seconds,

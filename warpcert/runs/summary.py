@@ -104,7 +104,7 @@ def _row(record: dict[str, Any]) -> Row:
     made, stored = certificates.read(record["certificate"]), record.get("attack")
     attack = None
     if stored is not None:
-        gamma = tuple(map(made.threat.transform.internal, stored["gamma"]))
+        gamma = made.threat.transform.to_internal(stored["gamma"])
         attack = Attack(gamma, stored["label"], record.get("answer"))
     return Row(record["index"], record["true_label"], made, attack)
 

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from warpcert.threat import Threat
-from warpcert.transforms import Flow, Gradation, Preprocess, Shift, Tone
+from warpcert.transforms import Average, Flow, Gradation, Preprocess, Shift, Steps, Tone, Transform
 from warpcert.windows.pieces import Scene, center_images, distances
 
-__all__ = ["Windows", "bounds", "cover_windows", "halved"]
+__all__ = ["Windows", "bounds", "cover_windows", "halved", "rounded_up", "unknown"]
 
 PILOTS = 32  # places along Γ where the width that meets the target is sought
 ROUNDS = 7  # of that search
@@ -89,8 +89,8 @@ def cover_windows(
         raise ValueError(f"target must be a finite E > 0; got {target}")
     if x.dim() == 2 and not preprocess.is_identity:
         raise ValueError("sound has no vignette and no blur; use a preprocess that does nothing")
-    if not isinstance(transform, Flow | Shift | Tone | Gradation):
-        raise transform.unknown("no bound of windows is known")
+    if why := unknown(transform):
+        raise ValueError(why)
     scene = Scene(x.double(), threat, preprocess, rounded)
     if transform.interpolates and scene.kernel.gradient is None:
         raise ValueError(f"a cover needs a continuous interpolation; {threat.interpolation} jumps")
@@ -98,7 +98,7 @@ def cover_windows(
         search = _Search(scene, target, max_windows)
         windows = search.cells() if transform.dim > 1 else search.line()
         lower, upper, bound = search.halve(*windows)
-    return Windows(lower, upper, _rounded_up(bound), rounded, search.evaluated, time.perf_counter() - start)
+    return Windows(lower, upper, rounded_up(bound), rounded, search.evaluated, time.perf_counter() - start)
 
 
 @final
@@ -166,10 +166,12 @@ class _Search:
         return cuts[:-1, None], cuts[1:, None]
 
     def cells(self) -> tuple[Tensor, Tensor]:
-        """Γ ⊂ R² cut at integers, where the interpolant changes its formula; each cell as a grid of windows."""
+        """Γ ⊂ R^d in cells, each of them a grid of windows: for shifts cut at integers, where the interpolant changes
+        its formula; for flows often enough for the widest window.
+        """
         box, axes = self.scene.threat.box, []
-        for low, high in zip(box.lower, box.upper, strict=True):
-            ends = sorted({low, high, *map(float, range(math.ceil(low), math.floor(high) + 1))})
+        for axis, (low, high) in enumerate(zip(box.lower, box.upper, strict=True)):
+            ends = sorted({low, high, *self._cuts(axis, low, high)})
             ends = ends if len(ends) > 1 else ends * 2
             axes.append(torch.tensor([ends[:-1], ends[1:]], dtype=torch.float64).to(self.scene.x))
         lower, upper = (torch.cartesian_prod(*(a[e] for a in axes)).reshape(-1, len(axes)) for e in (0, 1))
@@ -182,6 +184,15 @@ class _Search:
             lower, upper, row = _cut(lower, upper, axis, count[:, axis].long())
             count = count[row]
         return lower, upper
+
+    def _cuts(self, axis: int, low: float, high: float) -> list[float]:
+        first, widest = self.scene.first, self.scene.widest
+        if isinstance(first, Shift) and axis < 2:
+            return list(map(float, range(math.ceil(low), math.floor(high) + 1)))
+        if not isinstance(first, Flow) or axis or widest == math.inf:
+            return []
+        count = max(8, math.ceil((high - low) / widest))
+        return [low + (high - low) * i / count for i in range(1, count)]
 
     def halve(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Evaluates the windows and halves those above the target, the worst first while there is room; sorted.
@@ -196,7 +207,7 @@ class _Search:
             if not len(worst):
                 break
             rest = torch.ones_like(bound, dtype=torch.bool).index_fill_(0, worst, False)
-            low, high = _halves(lower[worst], upper[worst])
+            low, high = _halves(lower[worst], upper[worst], self.scene.pace)
             new, old = self.evaluate(low, high), bound[worst].repeat(2)
             vain = torch.cat((vain[rest], torch.where(new > 0.95 * old, vain[worst].repeat(2) + 1, 0)))
             lower, upper = torch.cat((lower[rest], low)), torch.cat((upper[rest], high))
@@ -207,9 +218,25 @@ class _Search:
         return lower, upper, bound
 
 
+def unknown(transform: Transform) -> str:
+    """Why no bound of windows is known for this transformation; "" if one is."""
+    first, *others = transform.parts
+    if isinstance(first, Average | Steps):
+        return f"a cover does not know {first.name}"
+    if not isinstance(first, Flow | Shift | Tone | Gradation):
+        return str(first.unknown("no bound of windows is known"))
+    if others and transform.item_dims != 3:
+        return f"a cover knows sounds under one part; got {transform.name}"
+    if late := [part.name for part in others if not isinstance(part, Tone)]:
+        return f"a cover knows brightness and contrast after a first part, but not {late[0]} after another one"
+    return ""
+
+
 def halved(windows: Windows, chosen: Tensor, x: Tensor, threat: Threat, preprocess: Preprocess) -> Windows:
     """Both halves of each of the windows `chosen` (indices), and nothing else; x, threat and P as they were covered."""
-    lower, upper = _halves(windows.lower[chosen], windows.upper[chosen])
+    scene = Scene(x.to(windows.lower.device, torch.float64), threat, preprocess, windows.rounded)
+    with torch.no_grad():
+        lower, upper = _halves(windows.lower[chosen], windows.upper[chosen], scene.pace)
     return bounds(lower, upper, x, threat, preprocess, windows.rounded)
 
 
@@ -218,20 +245,20 @@ def bounds(lower: Tensor, upper: Tensor, x: Tensor, threat: Threat, preprocess: 
     start = time.perf_counter()
     scene = Scene(x.to(lower.device, torch.float64), threat, preprocess, rounded)
     with torch.no_grad():
-        bound = _rounded_up(distances(scene, lower, upper))
+        bound = rounded_up(distances(scene, lower, upper))
     return Windows(lower, upper, bound, rounded, len(lower), time.perf_counter() - start)
 
 
-def _rounded_up(bound: Tensor) -> Tensor:
+def rounded_up(bound: Tensor) -> Tensor:
     """Not below `bound` ≥ 0, with three digits."""
     powers = torch.tensor([10.0**i for i in range(23)], dtype=torch.float64, device=bound.device)
     scale = powers[(2 - bound.clamp(1e-15, 1e2).log10().floor()).long()]
     return (bound * scale * (1 + 1e-12)).ceil() / scale
 
 
-def _halves(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Both halves of each box [J,d], cut across its longest side."""
-    side = (upper - lower).argmax(1, keepdim=True)
+def _halves(lower: Tensor, upper: Tensor, pace: Tensor) -> tuple[Tensor, Tensor]:
+    """Both halves of each box [J,d], cut across the side along which pictures move farthest."""
+    side = ((upper - lower) * pace).argmax(1, keepdim=True)
     low, high, middle = (t.gather(1, side) for t in (lower, upper, (lower + upper) / 2))
     short = middle.round(decimals=PLACES)
     middle = torch.where((low < short) & (short < high), short, middle)

@@ -7,7 +7,10 @@ that are affine in each parameter, up to a remainder per pixel:
   a shift   four corners; between grid lines a bilinear interpolant is exactly such a combination, and a bicubic one up
             to (w_y²/8)·sup|f_yy| + (w_x²/8)·sup|f_xx|: a chord along y, then one along x;
   a tone    two ends, exactly: the picture moves along a straight line;
-  a gradation  two ends, up to (w²/8)·sup|V''| for a piece of width w: the remainder of a chord.
+  a gradation  two ends, up to (w²/8)·sup|V''| for a piece of width w: the remainder of a chord;
+  a product    of one of these and tones after it: all corners. A tone is affine in its scalar (γ or e^γ) and in the
+            value that it is given, so corners of the first part, remainder r, become corners of the product, remainder
+            r times the tones' factors. Weights depend on one parameter each, so their products are affine in each.
 
 What the attacker computes may differ from T_γ x: float32 coordinates are rounded, which costs that much times the slope
 of the interpolant around the source point, and so are float32 sums. Both join the remainder. Rounding to levels is
@@ -20,6 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import final
 
 import torch
@@ -29,7 +33,7 @@ from torch.nn.functional import max_pool2d
 from warpcert.errors.curve.path import Tables, chord_remainder, tables
 from warpcert.errors.float32 import UNIT, coordinate_error, sample_error, value_error
 from warpcert.threat import Threat
-from warpcert.transforms import Flow, Gradation, Preprocess, Shift, SpatialTransform, Tone, grid
+from warpcert.transforms import Box, Flow, Gradation, Preprocess, Shift, SpatialTransform, Tone, Transform, grid
 from warpcert.transforms.kernels import Kernel, kernel
 
 __all__ = ["Scene", "center_images", "distances"]
@@ -62,9 +66,34 @@ class Scene:
         return self.rounded and self.threat.quantized
 
     @property
-    def widest(self) -> float:
-        """The widest window of one parameter: no pixel moves by more than MOTION."""
+    def first(self) -> Transform:
+        """What is applied first: of a product, all that follows are tones."""
+        return self.threat.transform.parts[0]
+
+    @property
+    def tones(self) -> list[tuple[Tone, Box]]:
+        """What follows it, with the ranges."""
+        return [
+            (part, box) for part, box in self.threat.transform.shared(self.threat.box)[1:] if isinstance(part, Tone)
+        ]
+
+    @cached_property
+    def pace(self) -> Tensor:
+        """About how far the picture moves for a unit of each parameter [d], to compare them: 1 within one part."""
         transform, box = self.threat.transform, self.threat.box
+        gamma = torch.zeros(transform.dim + 1, transform.dim).to(self.x)
+        if len(transform.parts) == 1:
+            return gamma[0] + 1
+        step = 1e-3 * torch.tensor(box.upper).sub(torch.tensor(box.lower)).clamp_min(1e-9).to(self.x)
+        gamma[1:].diagonal().copy_(step)
+        moved = _images(self, gamma)
+        pace: Tensor = (moved[1:] - moved[:1]).flatten(1).norm(dim=1) / step + 1e-9
+        return pace
+
+    @property
+    def widest(self) -> float:
+        """The widest window of a flow's parameter: no pixel moves by more than MOTION."""
+        transform, box = self.first, self.threat.box
         if not isinstance(transform, Flow):
             return math.inf
         fastest = math.hypot(*self.x.shape[1:]) / 2 * transform.speed * transform.stretch(box.lower[0], box.upper[0])
@@ -78,6 +107,8 @@ class Scene:
         piece, which matters where values mix (under P, or with two parameters) and only far from the centre image:
         there the pieces are short. Otherwise cuts only shorten chords.
         """
+        if self.tones:  # many corners: short pieces would cost more than they save
+            return (0, 0.5, 1)
         two = self.threat.transform.dim > 1
         if self.threat.quantized:
             return GRADED if two or not self.preprocess.is_identity else (0, 0.5, 1)
@@ -108,21 +139,42 @@ class Scene:
     def arithmetic(self) -> tuple[Tensor, Tensor]:
         """(coordinates, values) [H,W]: float32 errors of the attacker's source points, and of all else.
 
-        The second is `value_error` less its share of the coordinates; 4u more hold the rounding of x and of 255·z. Of a
-        sound it is `sample_error`, value by value; multiples of 1/32768 are float32 numbers, and so are 32768·z.
+        The second is `value_error` less its share of the coordinates; 4u more hold the rounding of x and of 255·z. A
+        tone that follows makes both `gain` times as large and adds its own rounding, of values of at most `most`. Of a
+        sound the second is `sample_error`, value by value; multiples of 1/32768 and 32768·z are float32 numbers.
         """
-        transform = self.threat.transform
-        extent = max(map(abs, (*self.threat.box.lower, *self.threat.box.upper)))
+        (transform, box), *_ = self.threat.transform.shared(self.threat.box)
+        extent = _extent(box)
         if self.x.dim() == 2:
             total = sample_error(transform, self.x, extent) + 4 * UNIT * self.top
             return torch.zeros_like(total), total
         k, (height, width) = self.kernel, self.x.shape[1:]
-        total = value_error(transform, k, height, width, extent) + 4 * UNIT
-        if not isinstance(transform, SpatialTransform):
-            return torch.zeros_like(total).to(self.x), total.to(self.x)
-        assert k.gradient is not None  # value_error refuses kernels that jump
-        coordinates = coordinate_error(transform, height, width, extent)
-        return coordinates.to(self.x), (total - 2 * k.gradient * coordinates).to(self.x)
+        values = value_error(transform, k, height, width, extent) + 4 * UNIT
+        coordinates = torch.zeros_like(values)
+        if isinstance(transform, SpatialTransform):
+            assert k.gradient is not None  # value_error refuses kernels that jump
+            coordinates = coordinate_error(transform, height, width, extent)
+            values = values - 2 * k.gradient * coordinates
+        for tone, own, most in self._tops():
+            gain = float(tone.gain(values.new_tensor([own.upper])))
+            rounding = float(tone.rounding(values.new_tensor([-most, most]), _extent(own)).max())
+            coordinates, values = gain * coordinates, gain * values + (1.01 * rounding + 4) * UNIT
+        return coordinates.to(self.x), values.to(self.x)
+
+    def _tops(self) -> list[tuple[Tone, Box, float]]:
+        """The tones that follow, and how large the values that they are given can be."""
+        found, most = [], self._top(self.first)
+        for tone, box in self.tones:
+            found.append((tone, box, most))
+            most = max(1.0, most * tone.top(_extent(box)))
+        return found
+
+    def _top(self, transform: Transform) -> float:
+        """≥ all values of the first part."""
+        most = 1 + self.kernel.overshoot if isinstance(transform, SpatialTransform) else 1.0
+        if isinstance(transform, Tone):
+            most = max(1.0, transform.top(_extent(self.threat.transform.shared(self.threat.box)[0][1])))
+        return most
 
     @cached_property
     def float_slack(self) -> float:
@@ -131,10 +183,14 @@ class Scene:
         Per pixel 2u for the image and 2(blur_size + 2)u for P (rounded entries, sums of blur_size terms, twice), times
         the largest value. Sounds have no P.
         """
-        unbounded = isinstance(self.threat.transform, Tone) and not self.threat.quantized
         if self.x.dim() == 2:
             return 4 * UNIT * self.top * math.sqrt(self.x.numel()) * 1.01
-        top = self.top if unbounded else 1 + self.kernel.overshoot
+        top = 1 + self.kernel.overshoot
+        if isinstance(self.threat.transform, Tone) and not self.threat.quantized:
+            top = self.top
+        elif self.tones and not self.threat.quantized:
+            tone, box, most = self._tops()[-1]
+            top = max(1.0, most * tone.top(_extent(box)))
         pixels = self.x.shape[0] * int(self.preprocess.mask(*self.x.shape[1:]).sum())
         return 2 * (2 + 2 * (self.preprocess.blur_size + 2)) * UNIT * top * math.sqrt(pixels) * 1.01
 
@@ -143,6 +199,10 @@ class Scene:
         """≥ 1, and ≥ |T_γ x| for every γ if T is a tone, which is monotone in γ."""
         ends = self.x.new_tensor([self.threat.box.lower, self.threat.box.upper])
         return max(1.0, float(self.threat.transform(self.x, ends).abs().max()))
+
+
+def _extent(box: Box) -> float:
+    return max(map(abs, (*box.lower, *box.upper)))
 
 
 def _images(scene: Scene, gamma: Tensor) -> Tensor:
@@ -161,9 +221,9 @@ def _nodes(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
 
 def _regions(scene: Scene, gamma: Tensor) -> Tensor:
     """Flat indices [J, H·W] of the regions that hold the source points of γ [J,d]."""
-    transform, t, (places_y, places_x) = scene.threat.transform, scene.tables, scene.places
+    transform, t, (places_y, places_x) = scene.first, scene.tables, scene.places
     assert isinstance(transform, SpatialTransform)
-    y, x = transform.source([g[:, None] for g in gamma.unbind(1)], places_y, places_x)
+    y, x = transform.source([g[:, None] for g in gamma[:, : transform.dim].unbind(1)], places_y, places_x)
     return t.index((y + (t.height - 1) / 2).floor().long(), (x + (t.width - 1) / 2).floor().long())
 
 
@@ -171,14 +231,24 @@ def _doubt(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
     """A bound [J or 1, C, H, W] of |what is computed, by the attacker or here, − T_γ x| in the window, before q."""
     coordinates, values = scene.arithmetic
     doubt = (values + SLACK).expand(1, *scene.x.shape)
-    if isinstance(scene.threat.transform, SpatialTransform):
+    if isinstance(scene.first, SpatialTransform):
         doubt = doubt + coordinates * scene.steepness_near((lower + upper) / 2)
     return doubt
 
 
 def _remainder(scene: Scene, nodes: Tensor) -> Tensor:
-    """How far T_γ x can be from the combination of corners on each piece: [J,S,C,H,W], or [C,H,W] for all of them."""
-    transform, shape = scene.threat.transform, scene.x.shape
+    """How far T_γ x can be from the combination of corners on each piece: [J,S^d,C,H,W]."""
+    rest = _first_remainder(scene, nodes[..., : scene.first.dim])
+    count, place = nodes.shape[1] - 1, scene.first.dim
+    for tone, _ in scene.tones:
+        gain = tone.gain(nodes[:, -1, place : place + 1])[:, None, None, None, None]
+        rest, place = (gain * rest).repeat_interleave(count, 1), place + 1
+    return rest
+
+
+def _first_remainder(scene: Scene, nodes: Tensor) -> Tensor:
+    """The same of the first part alone, for its own parameters."""
+    transform, shape = scene.first, scene.x.shape
     if isinstance(transform, Flow):
         low, high = nodes[:, :-1, 0], nodes[:, 1:, 0]
         rest = chord_remainder(scene.tables, transform, low.flatten(), high.flatten(), *scene.places)
@@ -193,22 +263,21 @@ def _remainder(scene: Scene, nodes: Tensor) -> Tensor:
     if isinstance(transform, Gradation):
         low, high = nodes[:, :-1, :, None, None], nodes[:, 1:, :, None, None]
         return (high - low).square() / 8 * transform.bends(low, high, scene.x)[1]
-    return torch.zeros_like(scene.x)
+    return nodes.new_zeros(len(nodes), (nodes.shape[1] - 1) ** transform.dim, *shape)
 
 
 def _pieces(scene: Scene, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """corner [J,S,K,C,H,W] and radius [J,S,C,H,W]: on piece s of window j, what is computed before q is a combination
     of the K corners, affine in each parameter, ± radius.
     """
-    nodes = _nodes(scene, lower, upper)
+    nodes, dim = _nodes(scene, lower, upper), lower.shape[1]
     count = nodes.shape[1] - 1
-    if lower.shape[1] == 1:
-        value = _images(scene, nodes)
-        corner = torch.stack((value[:, :-1], value[:, 1:]), 2)
-    else:
-        right, down = (n.expand(-1, count + 1, count + 1) for n in (nodes[:, :, None, 0], nodes[:, None, :, 1]))
-        value = _images(scene, torch.stack((right, down), -1))
-        corner = torch.stack([value[:, a : count + a, b : count + b] for a in (0, 1) for b in (0, 1)], 3).flatten(1, 2)
+    wide = (-1, *(count + 1,) * dim)
+    sides = [nodes[..., a].reshape(-1, *(count + 1 if b == a else 1 for b in range(dim))) for a in range(dim)]
+    value = _images(scene, torch.stack([side.expand(wide) for side in sides], -1))  # [J,S+1,…,S+1,C,H,W]
+    starts = product((0, 1), repeat=dim)
+    corners = [value[(slice(None), *(slice(a, count + a) for a in start))] for start in starts]
+    corner = torch.stack(corners, dim + 1).flatten(1, dim)
     radius = _remainder(scene, nodes) + _doubt(scene, lower, upper)[:, None]
     return corner, radius.expand(len(lower), corner.shape[1], *scene.x.shape)
 
@@ -271,15 +340,16 @@ def _distance(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
 def distances(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
     """E [J] ≥ ‖P x' − P z_j‖₂ for all x' that the attacker can hand over with γ in window j [J,d], P exact or float32.
 
+    P is symmetric with entries ≥ 0 and sums of rows ≤ 1, so ‖P‖₂ ≤ 1: an ℓ2 part adds no more than its own norm.
     Windows of one parameter are at most `Scene.widest`; windows of shifts have no integer inside.
     """
-    if lower.shape[1] == 1 and bool((upper - lower > 1.001 * scene.widest).any()):
+    if bool((upper[:, 0] - lower[:, 0] > 1.001 * scene.widest).any()):
         raise ValueError(f"a window is too wide: some pixel moves by more than {MOTION} pixels")
     line = lower.floor() + 1
-    if lower.shape[1] > 1 and bool(((lower < line) & (line < upper)).any()):
+    if isinstance(scene.first, Shift) and bool(((lower < line) & (line < upper))[:, :2].any()):
         raise ValueError("a window of shifts has an integer inside: cut it there")
     elements = 40 * scene.x.numel() * (len(scene.shares) - 1) ** lower.shape[1]
     room = max(1, (2**27 if scene.x.is_cuda else 2**22) // elements)
     parts = range(0, len(lower), room)
     bound = torch.cat([_distance(scene, lower[i : i + room], upper[i : i + room]) for i in parts])
-    return bound * (1 + FLOAT_SLACK) + FLOAT_SLACK + scene.float_slack
+    return bound * (1 + FLOAT_SLACK) + FLOAT_SLACK + scene.float_slack + scene.threat.l2

@@ -20,7 +20,7 @@ from warpcert.methods import Method
 from warpcert.runs.job import Named, device_of
 from warpcert.threat import Threat
 
-__all__ = ["Case", "classifier_of", "method_of", "open_case", "pictures_of", "settings_of", "threat_of"]
+__all__ = ["Case", "classifier_of", "method_of", "open_case", "parts_of", "pictures_of", "settings_of", "threat_of"]
 
 
 @final
@@ -90,19 +90,24 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
     if args.levels is not None and args.levels > 1:
         stem = {"stem": facts["stem"]} if "stem" in facts else {}
         return {"kind": "levels", "step": args.levels, **stem, "precision": precision, **slack}
-    smoothing = [args.noise, args.sigma, args.nested, args.interpolation, args.vignette, args.margin, args.blur]
+    before = [args.interpolation, args.vignette, args.margin, args.blur, args.front]
+    smoothing = [args.noise, args.sigma, args.nested, *before]
     if all(v is None for v in smoothing) and args.levels is None:
         return facts | {"precision": precision} | ({} if slack else {"slack": None})
     common = {"precision": precision, **slack, "preprocess": _preprocess(args, facts).to_dict()}
     common["lipschitz"] = facts.get("lipschitz")
     noise, over = facts.get("noise", 0.0) if args.noise is None else args.noise, dict(facts.get("over") or {})
     if args.sigma is not None:
-        name = args.transform or next(iter(over), None) or (opened.about.threat or _no_transform()).transform.name
+        parts = [name for name in parts_of(args) or {} if name != "l2"]
+        named = args.transform or (parts[0] if len(parts) == 1 else None)
+        name = named or next(iter(over), None) or (opened.about.threat or _no_transform()).transform.name
         over = {name: args.sigma} if any(args.sigma) else {}
     if not noise and not over:
         return {"kind": "plain", **common}
     turned = args.interpolation or facts.get("interpolation", "bicubic")
     nested = facts.get("nested", False) if args.nested is None else args.nested
+    front = args.front or facts.get("front", "none")
+    common |= {} if front == "none" else {"front": front}
     return {"kind": "smoothed", "noise": noise, "over": over, "interpolation": turned, "nested": nested, **common}
 
 
@@ -122,24 +127,48 @@ def _preprocess(args: argparse.Namespace, facts: dict[str, Any]) -> transforms.P
 
 def threat_of(args: argparse.Namespace, classifier: Classifier) -> Threat:
     """The classifier's own threat, or that of the calibration that was given, with what the arguments override."""
-    calibration = getattr(args, "calibration", None)
+    calibration, parts = getattr(args, "calibration", None), parts_of(args)
     own = Calibration.read(Path(calibration)).threat if calibration else classifier.threat
+    arithmetic: dict[str, Any] = {
+        "interpolation": args.attacker or (own.interpolation if own else "bilinear"),
+        "quantized": (own.quantized if own else True) if args.unrounded is None else not args.unrounded,
+        "tolerance": args.tolerance if args.tolerance is not None else own.tolerance if own else None,
+    }
+    if parts is not None:
+        return Threat.made_of(parts, **arithmetic)
     name = args.transform or (own.transform.name if own else None)
     if name is None:
-        raise ValueError("name the threat with --transform and --gamma")
+        raise ValueError("name what the classifier should survive: --threat rotation=30, for instance")
     transform = transforms.get(name)
+    l2 = own.l2 if own is not None and own.transform == transform else 0.0
     if args.gamma is not None:
         box = transform.box(*args.gamma)
     elif own is not None and own.transform == transform:
         box = own.box
     else:
         raise ValueError(f"give the range of {transform.name} with --gamma: this model has none of its own")
-    arithmetic: dict[str, Any] = {
-        "interpolation": args.attacker or (own.interpolation if own else "bilinear"),
-        "quantized": (own.quantized if own else True) if args.unrounded is None else not args.unrounded,
-        "tolerance": args.tolerance if args.tolerance is not None else own.tolerance if own else None,
-    }
-    return Threat(transform, box, **arithmetic)
+    return Threat(transform, box, **arithmetic, l2=l2)
+
+
+def parts_of(args: argparse.Namespace) -> dict[str, tuple[float, ...]] | None:
+    """The parts of --threat by name, in their order; None if it was not given."""
+    if args.threat is None:
+        return None
+    if args.transform is not None or args.gamma is not None:
+        raise ValueError("--threat names all parts: leave --transform and --gamma out")
+    found: dict[str, tuple[float, ...]] = {}
+    for text in args.threat:
+        name, sign, given = text.partition("=")
+        try:
+            numbers = tuple(float(v) for v in given.split(","))
+        except ValueError:
+            numbers = ()
+        if not (name and sign and numbers):
+            raise ValueError(f"a part is written NAME=RANGE, for instance rotation=30; got {text!r}")
+        if name in found:
+            raise ValueError(f"each part may occur once; got {name} twice: give one range for it")
+        found[name] = numbers
+    return found
 
 
 def settings_of(args: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ __all__ = [
     "add_classifier",
     "add_data",
     "add_device",
+    "add_parts",
     "add_settings",
     "add_threat",
     "natural",
@@ -26,7 +27,10 @@ __all__ = [
 EMBEDDED = "mnist-rotation-exact"
 DATA_VARIABLE = "WARPCERT_DATA"
 DATASETS = ("mnist500", "mnist", "fashion-mnist", "cifar10")
-TRANSFORMS = ("rotation", "translation", "scaling", "shear", "brightness", "contrast", "power", "volume")
+TRANSFORMS = (
+    "rotation", "translation", "scaling", "shear", "brightness", "contrast", "power", "volume", "shifts",
+    "reflected-shifts", "blur",
+)  # fmt: skip
 METHODS = ("exact", "cover", "dist-x", "dist-d", "dist-d-online", "indiv", "base")
 ATTACKS = ("worst-of-k", "grid", "gradient")
 BOUNDS = ("curve", "interval", "sampled")
@@ -113,13 +117,29 @@ def add_classifier(parser: argparse.ArgumentParser) -> None:
     g.add_argument("--vignette", choices=("none", "circle", "rectangle"), help="what stays visible")
     g.add_argument("--margin", type=float, help="pixels that the vignette hides at the edge")
     g.add_argument("--blur", type=float, nargs=2, metavar=("SIGMA", "SIZE"), help="Gaussian blur, in pixels")
+    g.add_argument(
+        "--front",
+        choices=("none", "centred", "standard"),
+        help="before the noise: subtract the mean (centred), and divide by the deviation too (standard)",
+    )
     g.add_argument("--half", action="store_true", default=None, help="half precision: faster on a GPU")
     add_device(g)
 
 
+def add_parts(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--threat",
+        nargs="+",
+        metavar="PART=RANGE",
+        help="what the attacker does, in this order: rotation=30 is ±30°, rotation=-10,30 from −10° to 30°; a last "
+        "l2=0.05 adds any change of that ℓ2 norm",
+    )
+
+
 def add_threat(parser: argparse.ArgumentParser) -> None:
     g = parser.add_argument_group("threat (default: the model's)")
-    g.add_argument("--transform", choices=TRANSFORMS, help="what the attacker does")
+    add_parts(g)
+    g.add_argument("--transform", choices=TRANSFORMS, help="what the attacker does, if it is one thing; with --gamma")
     g.add_argument(
         "--gamma",
         type=float,

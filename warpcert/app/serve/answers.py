@@ -44,7 +44,7 @@ def certify(classifier: Classifier, x: Tensor, method: Method, threat: Threat, t
 def attack(threat: Threat, x: Tensor, gamma: list[float]) -> bytes:
     """q(T_γ x) as a PNG, by the served threat's own definition of T."""
     t = threat.transform
-    parameters = torch.tensor([[t.internal(g) for g in gamma]], dtype=torch.float64, device=x.device)
+    parameters = torch.tensor([t.to_internal(gamma)], dtype=torch.float64, device=x.device)
     return pictures.encode(replace(threat, quantized=True).attacked(x, parameters)[0])
 
 

@@ -163,7 +163,7 @@ def method_of(asked: Certify, served: Served, threat: Threat, limits: Limits) ->
     own = classifier.settings if kind.name == classifier.method else {}
     usual = {k: v for k, v in QUICK.items() if k in kind.settings() and k not in own}
     method = methods.chosen(classifier, kind.name, **usual | given)
-    if why := method.refuses(classifier, threat):
+    if why := methods.refusal(method, classifier, threat):
         raise ValueError(f"{why} (this server offers {', '.join(served.methods)})")
     if "n" not in given and getattr(method, "n", 0) > limits.n:
         method = replace(method, n=limits.n)  # type: ignore[call-arg]

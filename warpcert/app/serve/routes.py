@@ -262,13 +262,14 @@ def _describe(server: Server) -> dict[str, Any]:
         "threat": s.threat.to_dict(),
         "transform": {
             "name": t.name,
-            "unit": t.unit,
-            "unit_name": t.unit_name,
+            "unit": t.axes[0].unit,
+            "unit_name": t.axes[0].unit_name,
             "noun": t.noun,
             "dim": t.dim,
+            "parts": [p.name for p in t.parts],
             "dial": t.dial,
             "moves": isinstance(t, SpatialTransform),
-            "range": [[t.surface(a), t.surface(b)] for a, b in zip(box.lower, box.upper, strict=True)],
+            "range": list(zip(t.to_surface(box.lower), t.to_surface(box.upper), strict=True)),
         },
         "method": c.method,
         "methods": [

@@ -56,11 +56,12 @@ class Served:
 
 def open_served(
     name: str, *, device: str = "cpu", transform: str | None = None, gamma: Sequence[float] | None = None,
-    calibration: Path | None = None,
+    threat: Threat | None = None, calibration: Path | None = None,
 ) -> Served:  # fmt: skip
     """The classifier of that name of the zoo, in that .safetensors file, or that a run folder certified.
 
-    What it is served against is said by transform and gamma, or else by the calibration, the run, or the classifier.
+    What it is served against is said by the threat, by transform and gamma, or else by the calibration, the run, or the
+    classifier.
     """
     where = device_of(device)
     classifier, told = _opened(name, where)
@@ -68,7 +69,7 @@ def open_served(
     if known:
         notes = dict(classifier.about.notes) | {"calibration": known.to_dict()}
         classifier.about = replace(classifier.about, notes=notes)
-    threat = _threat(known.threat if known else classifier.threat, transform, gamma)
+    threat = threat or _threat(known.threat if known else classifier.threat, transform, gamma)
     shape = getattr(getattr(classifier.network, "config", None), "shape", None) or tuple(told.get("shape") or ())
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise ValueError(f"the server takes pictures with 1 or 3 channels; this classifier takes items {list(shape)}")

@@ -77,7 +77,7 @@ def _check_slope(c: ByMargins) -> None:
 def _tiled(c: Cells, sure: NDArray[np.bool_]) -> bool:
     """The cells lie in Γ and do not overlap, E is not below theirs, and those that are sure hold the claimed range."""
     w, gamma = c.cells, c.threat.box
-    refuse(not (w.E >= 0).all() or not w.E.max() <= c.error.E, "E is not below that of a window")
+    refuse(not (c.threat.l2 <= w.E).all() or not w.E.max() <= c.error.E, "E is not below that of a window")
     lower, upper = np.array(gamma.lower), np.array(gamma.upper)
     refuse(bool((w.lower < lower).any() or (w.upper > upper).any()), "every window is a cell of Γ")
     refuse(bool((layers(gamma, w.lower, w.upper) > 1).any()), "windows overlap")

@@ -81,6 +81,8 @@ def _whom(c: Certificate) -> None:
             f"the threat is {t.name}, the classifier smooths over something else",
         )
         refuse(not t.interpolates and defence.interpolation not in ("bicubic", "bilinear"), "nothing is interpolated")
+    refuse(bool(c.threat.l2) and c.method != "cover", f"{c.method} knows no ℓ2 part")
+    refuse(len(t.parts) > 1 and c.method not in ("cover", "exact"), f"{c.method} knows no products")
     if not isinstance(c, Exhausted):
         refuse(c.threat.tolerance is not None, f"{c.method} bounds the attacker's arithmetic itself: no tolerance")
 
@@ -101,6 +103,7 @@ def _facts(c: Certificate, facts: dict[str, Any]) -> None:
         refuse(set(facts["over"]) - {t.name} != set(), "the classifier smooths over another transformation")
         same = len(sigma) == t.dim and all(map(near, sigma, defence.sigma_param))
         refuse(not same or facts["noise"] != defence.sigma_noise, "the noise is not that of the classifier")
+        refuse(facts.get("front", "none") != defence.front, "the front is not that of the classifier")
         turns = any(sigma)
         refuse(turns and facts["interpolation"] != defence.interpolation, "the interpolation is not the classifier's")
         nested = getattr(c, "form", "") in ("nested", "indiv-nested")

@@ -16,15 +16,19 @@ FINEST = 0.1 / 255  # a tenth of a level: no enumeration takes larger tolerances
 def exhausted(c: Exhausted) -> bool:
     """Whether every input was asked about, and answered with a sufficient lead."""
     t, done, gamma = c.threat.transform, c.found, c.threat.box
-    refuse(t.dim != 1 or t.item_dims != 3, f"no enumeration knows {t.name}")
+    rest = t.parts[1:] if t.parts[0].disc else t.parts  # after a finite set of shifts
+    unknown = len(rest) > 1 or any(part.dim != 1 for part in rest) or t.item_dims != 3 or c.threat.l2
+    refuse(bool(unknown), f"no enumeration knows {t.name}")
     refuse(t.interpolates and c.threat.interpolation != "bilinear", "no enumeration knows that attacker")
-    refuse(not c.threat.quantized and c.step == 1, "against attackers who do not round, levels are needed")
+    bare = not c.threat.quantized and c.step == 1
+    refuse(bare and bool(rest), "against attackers who do not round, levels are needed")
+    refuse(not rest and bool(c.threat.off_by), "shifts copy pixels: there is no tolerance")
     refuse(not 0 <= c.threat.off_by < FINEST, "a tolerance lies below a tenth of a level")
     refuse(bool(c.error.E), "an enumeration has no error")
     if c.counterexample is not None:
-        refuse(not gamma.contains(c.counterexample), "the counterexample lies outside Γ")
+        refuse(not t.holds(c.counterexample, gamma), "the counterexample lies outside Γ")
     if "answers differently at" in c.reason:
-        where = t.to_text(c.counterexample[0]) if c.counterexample else "nowhere"
+        where = t.at(c.counterexample) if c.counterexample else "nowhere"
         refuse(not c.reason.endswith(f" {where}"), "the reason names another counterexample")
     if done is None:
         return False
@@ -43,7 +47,7 @@ def exhausted(c: Exhausted) -> bool:
     if c.counterexample is None:
         return True
     held = gamma.scaled(done.held)
-    refuse(held.contains(c.counterexample), "the counterexample lies inside the certified range")
+    refuse(t.holds(c.counterexample, held), "the counterexample lies inside the certified range")
     return True
 
 

@@ -42,6 +42,8 @@ class Transform(ABC):
     low: ClassVar[float] = 0.0
     high: ClassVar[float] = 1.0
     step: ClassVar[float] = 1 / 255  # between neighbouring values of what the attacker hands over
+    one_sided: ClassVar[bool] = False  # whether γ < 0 makes no sense: then no noise over γ does
+    disc: ClassVar[bool] = False  # whether a box ±r stands for the disc of radius r in it
     no_error_bound: ClassVar[str] = ""  # why what q does between two of them has no proved bound, if that is so
 
     @abstractmethod
@@ -60,7 +62,53 @@ class Transform(ABC):
     def surface(self, internal: float) -> float:
         return internal
 
+    @property
+    def parts(self) -> tuple[Transform, ...]:
+        """What it is made of, in the order in which it is applied: itself, unless it is a product."""
+        return (self,)
+
+    def legal(self, gamma: Tensor, box: Box) -> Tensor:
+        """Parameters [B,d] of the box, each near the one given, that the attacker can choose: all of them, usually."""
+        return gamma
+
+    @property
     @final
+    def axes(self) -> tuple[Transform, ...]:
+        """For each parameter the part that it belongs to, which knows its unit."""
+        return tuple(part for part in self.parts for _ in range(part.dim))
+
+    @final
+    def shared(self, box: Box) -> list[tuple[Transform, Box]]:
+        """Each part with its own parameters' box."""
+        found, first = [], 0
+        for part in self.parts:
+            last = first + part.dim
+            found.append((part, Box(box.lower[first:last], box.upper[first:last])))
+            first = last
+        return found
+
+    @final
+    def holds(self, gamma: Sequence[float], box: Box) -> bool:
+        """Whether γ is in the set for which the box stands."""
+        if len(gamma) != self.dim:
+            return False
+        first, inside = 0, True
+        for part, own in self.shared(box):
+            values = gamma[first : first + part.dim]
+            inside &= math.hypot(*values) <= own.upper[0] if part.disc else own.contains(values)
+            first += part.dim
+        return inside
+
+    @final
+    def to_internal(self, surface: Sequence[float]) -> tuple[float, ...]:
+        """A point in surface units as γ."""
+        return tuple(axis.internal(v) for axis, v in zip(self.axes, surface, strict=True))
+
+    @final
+    def to_surface(self, gamma: Sequence[float]) -> list[float]:
+        """γ in surface units."""
+        return [axis.surface(v) for axis, v in zip(self.axes, gamma, strict=True)]
+
     def box(self, *surface: float) -> Box:
         """The box of surface units: box(30) is ±30 on every axis, box(-10, 30) one asymmetric axis, box(2, 3) is ±2 ×
         ±3 for d = 2.
@@ -91,19 +139,33 @@ class Transform(ABC):
         return f"{value:.4g}{'' if self.unit in '°%' else ' '}{self.unit}"
 
     @final
+    def at(self, gamma: Sequence[float]) -> str:
+        """γ in surface units, for people: 3.22°, 0.1 px × 0.9 px."""
+        return " × ".join(axis.to_text(v) for axis, v in zip(self.axes, gamma, strict=True))
+
+    @final
     def span(self, box: Box, inward: bool = False) -> str:
         """A box in surface units, for people: ±30°, −20% … +30%, ±2 px × ±2 px; what is said lies inside, if inward."""
+        if self.disc:
+            return f"a radius of {self.to_text(box.upper[0], inward)}"
+        if len(self.parts) > 1:
+            return " × ".join(part.span(own, inward) for part, own in self.shared(box))
         axes = []
-        for lo, hi in zip(box.lower, box.upper, strict=True):
-            low, high = self.to_text(lo, inward), self.to_text(hi, inward)
+        for axis, lo, hi in zip(self.axes, box.lower, box.upper, strict=True):
+            low, high = axis.to_text(lo, inward), axis.to_text(hi, inward)
             axes.append(f"±{high}" if low in (f"-{high}", high) else f"{low} … +{high}")
         return " × ".join(axes)
 
     @final
+    def within(self, box: Box, inward: bool = False) -> str:
+        """A box with what it is the range of, for people: rotation within ±30°, then brightness change within ±0.2."""
+        return ", then ".join(f"{part.noun} within {part.span(own, inward)}" for part, own in self.shared(box))
+
+    @final
     def place(self, box: Box) -> str:
         """A box in surface units by its ends, for people: 3.22° … 3.34°, 0 px … 0.1 px × 0.9 px … 1 px."""
-        ends = ((self.to_text(lo), self.to_text(hi)) for lo, hi in zip(box.lower, box.upper, strict=True))
-        return " × ".join(f"{low} … {high}" for low, high in ends)
+        ends = zip(self.axes, box.lower, box.upper, strict=True)
+        return " × ".join(f"{axis.to_text(low)} … {axis.to_text(high)}" for axis, low, high in ends)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other)

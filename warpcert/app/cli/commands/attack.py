@@ -49,7 +49,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
     def attacked(z: Tensor) -> Tensor:
         """What can be attacked without votes: the classifier itself, or the network that a smoothed one asks."""
-        return f.logits(f.preprocess(z)) if isinstance(f, Smoothed) else f(z)
+        return f.logits(f.shown(z)) if isinstance(f, Smoothed) else f(z)
 
     clean = robust = 0
     with Watch(console) as watch:
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
                 "index": index,
                 "true_label": label,
                 "label": found.label,
-                "gamma": [t.surface(g) for g in found.gamma],
+                "gamma": t.to_surface(found.gamma),
                 "unit": t.unit,
                 "loss": found.loss,
             }

@@ -132,7 +132,7 @@ def _attacked(case: Case, folder: Path) -> Any:
         return None
 
     def picture(index: int) -> torch.Tensor:
-        gamma = torch.tensor([[t.internal(g) for g in gammas[index]]], dtype=torch.float64)
+        gamma = torch.tensor([t.to_internal(gammas[index])], dtype=torch.float64)
         return case.threat.attacked(case.dataset.image(index), gamma)[0]
 
     return picture

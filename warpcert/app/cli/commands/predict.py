@@ -136,6 +136,7 @@ def _answer(args: argparse.Namespace, classifier: Classifier, x: Tensor, generat
 
 
 def _online(args: argparse.Namespace, classifier: Classifier) -> tuple[Method, Threat] | None:
+    from warpcert import methods
     from warpcert.app.cli.case import method_of, threat_of
 
     if args.method is None and args.calibration is not None:
@@ -143,7 +144,7 @@ def _online(args: argparse.Namespace, classifier: Classifier) -> tuple[Method, T
     if args.method is None:
         return None
     method, threat = method_of(args, classifier), threat_of(args, classifier)
-    if why := method.refuses(classifier, threat):
+    if why := methods.refusal(method, classifier, threat):
         raise ValueError(why)
     return method, threat
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from warpcert.app.cli.options import EMBEDDED, TRANSFORMS, add_device
+from warpcert.app.cli.options import EMBEDDED, TRANSFORMS, add_device, add_parts
 
 __all__ = ["add", "run"]
 
@@ -31,6 +31,7 @@ def add(p: argparse.ArgumentParser) -> None:
         "--allow-host", action="append", default=[], metavar="NAME", help="a further host name to answer to on this "
         "machine, for instance that of a proxy (repeatable)"
     )  # fmt: skip
+    add_parts(p)
     p.add_argument("--transform", choices=TRANSFORMS, help="default: what the classifier is made for")
     p.add_argument(
         "--gamma", type=float, nargs="+", help="range that is served (default: what the classifier is made for)"
@@ -54,11 +55,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     try:
         import uvicorn
 
+        from warpcert.app.cli.case import parts_of
         from warpcert.app.serve.connections import impatient, listen
         from warpcert.app.serve.limits import LOCAL, Limits, hosts_of
         from warpcert.app.serve.routes import build
         from warpcert.app.serve.served import open_served
         from warpcert.app.serve.server import Server
+        from warpcert.threat import Threat
     except ImportError as error:
         raise ValueError(f"{error.name} is missing: pip install 'warpcert[serve]' brings it") from None
     limits = Limits(
@@ -72,8 +75,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
             device=args.device,
             transform=args.transform,
             gamma=args.gamma,
+            threat=None if (parts := parts_of(args)) is None else Threat.made_of(parts),
             calibration=args.calibration,
         )
+        if args.max_gamma is not None and len(served.threat.transform.parts) > 1:
+            raise ValueError("--max-gamma is for a threat of one part: a product is served within its own range")
         server = Server(served, limits, batching=not args.no_batching, threads=args.threads or os.cpu_count() or 1)
         if token is None and args.host not in LOCAL:
             say = f"listening on {args.host} without a token: everyone who reaches it can use it"

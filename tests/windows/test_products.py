@@ -1,0 +1,148 @@
+"""Covers of products: no attack leaves its window's ball, and every term is needed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from warpcert.learn.data import load
+from warpcert.threat import Threat
+from warpcert.transforms import Preprocess
+from warpcert.windows import pieces
+from warpcert.windows.cover import Windows, cover_windows, halved
+
+PLAIN, BLUR = Preprocess(), Preprocess("circle", 0.5, 1.0, 5)
+THREATS: dict[str, dict[str, Any]] = {
+    "turned and brightened": {"rotation": 4, "brightness": 0.05},
+    "scaled and brightened": {"scaling": (-5, 8), "brightness": (0.0, 0.1)},
+    "turned, more contrast, brightened": {"rotation": 2, "contrast": 10, "brightness": 0.03},
+    "shifted and brightened": {"translation": 0.6, "brightness": 0.05},
+    "contrast, then brightness": {"contrast": 20, "brightness": 0.1},
+    "brightness, then contrast": {"brightness": 0.1, "contrast": 20},
+    "power, then brightness": {"power": 0.2, "brightness": 0.1},
+    "turned, and some ℓ2": {"rotation": 4, "l2": 0.1},
+    "turned, brightened, and some ℓ2": {"rotation": 3, "brightness": 0.05, "l2": 0.1},
+}
+
+
+def picture(name: str) -> Tensor:
+    g = torch.Generator().manual_seed(3)
+    if name == "noise":
+        return (torch.rand(3, 9, 8, generator=g) * 255).round() / 255
+    if name == "checkerboard":
+        return ((torch.arange(10)[:, None] + torch.arange(10)) % 2).float()[None]
+    if name == "half":  # every rounding is a tie
+        return torch.full((1, 6, 6), 100.5 / 255)
+    return load("mnist500").images[7].float() / 255
+
+
+def excess(x: Tensor, threat: Threat, preprocess: Preprocess, windows: Windows) -> float:
+    """The largest ‖P x' − P z_j‖ − E_j over corners and random parameters of some windows, with the worst ℓ2 part, by
+    attackers in float32 and float64.
+    """
+    g = torch.Generator().manual_seed(0)
+    dim, worst = windows.lower.shape[1], -math.inf
+    chosen = torch.randperm(len(windows), generator=g)[:10]
+    for j, z in zip(chosen, windows.images(x, threat, chosen), strict=True):
+        share = torch.rand(48, dim, generator=g, dtype=torch.float64)
+        share[:24] = share[:24].round()
+        gamma = windows.lower[j] + (windows.upper[j] - windows.lower[j]) * share
+        for dtype in (torch.float32, torch.float64):
+            away = preprocess(threat.attacked(x.to(dtype), gamma).double()) - preprocess(z.double())
+            if threat.l2:
+                push = preprocess(away)  # P is symmetric: the steepest way up
+                away = away + preprocess(
+                    threat.l2 * push / push.flatten(1).norm(dim=1).clamp_min(1e-12)[:, None, None, None]
+                )
+            worst = max(worst, float((away.flatten(1).norm(dim=1) - windows.E[j]).max()))
+    return worst
+
+
+@pytest.mark.parametrize("quantized", [True, False], ids=["8-bit", "real"])
+@pytest.mark.parametrize("name", THREATS)
+def test_no_attack_leaves_its_ball(name: str, quantized: bool) -> None:
+    threat = Threat.made_of(THREATS[name], quantized=quantized)
+    for image in ("noise", "checkerboard", "half"):
+        x = picture(image)
+        for preprocess, rounded in ((PLAIN, True), (BLUR, False)):
+            windows = cover_windows(x, threat, preprocess, target=0.6, rounded=rounded, max_windows=1500)
+            assert excess(x, threat, preprocess, windows) <= 0
+            _tile(threat, windows)
+            some = halved(windows, torch.arange(min(4, len(windows))), x, threat, preprocess)
+            assert excess(x, threat, preprocess, some) <= 0
+
+
+def _tile(threat: Threat, windows: Windows) -> None:
+    """Random parameters of Γ lie in some window each, and the volumes add up."""
+    lower, upper = (torch.tensor(end, dtype=torch.float64) for end in (threat.box.lower, threat.box.upper))
+    torch.testing.assert_close((windows.upper - windows.lower).prod(1).sum(), (upper - lower).prod())
+    for gamma in threat.box.uniform(50, torch.Generator().manual_seed(1)):
+        assert bool(((windows.lower <= gamma) & (gamma <= windows.upper)).all(1).any())
+
+
+def test_bounds_are_not_loose() -> None:
+    x = picture("mnist")
+    threat = Threat.rotation(2).then(brightness=0.02)
+    windows = cover_windows(x, threat, PLAIN, target=0.3, max_windows=4000)
+    assert float(windows.E.median()) <= 0.45 and len(windows) <= 4000
+    ratio = excess(x, threat, PLAIN, replace(windows, E=0.6 * windows.E))
+    assert ratio > 0  # two thirds of E are reached
+
+
+def outside(x: Tensor, threat: Threat) -> float:
+    """By how much T_γ x leaves the combinations of the corners of the first piece of a window, beyond its radius."""
+    scene = pieces.Scene(x.double(), threat, PLAIN, False)
+    low, high = (torch.tensor([end], dtype=torch.float64) for end in (threat.box.lower, threat.box.upper))
+    corner, radius = pieces._pieces(scene, low, high)
+    start, end = pieces._nodes(scene, low, high)[0, :2]
+    gamma = start + (end - start) * torch.rand(400, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    tone = scene.tones[0][0]
+    turned = ((gamma - start) / (end - start))[:, 0]
+    toned = ((tone.amount(gamma) - tone.amount(start)) / (tone.amount(end) - tone.amount(start)))[:, 1]
+    weights = torch.stack([a * b for a in (1 - turned, turned) for b in (1 - toned, toned)], 1)
+    combined = torch.einsum("nk,kchw->nchw", weights, corner[0, 0])
+    moved = threat.transform(x.double(), gamma, threat.interpolation)
+    return float(((moved - combined).abs() - radius[0, 0]).max())
+
+
+def test_pieces_hold_and_need_remainder_and_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = picture("checkerboard")
+    strong = Threat.rotation((0.0, 3), quantized=False).then(contrast=(0.0, 900.0))
+    faint = Threat.rotation((0.0, 3), quantized=False).then(brightness=(0.0, 0.01))
+    assert outside(x, strong) <= 0 and outside(x, faint) <= 0
+    with monkeypatch.context() as patch:
+        patch.setattr(pieces.Tone, "gain", lambda self, beta: torch.full_like(beta[:, 0], 0.1))
+        assert outside(x, strong) > 0
+    whole = pieces._remainder
+    monkeypatch.setattr(pieces, "_remainder", lambda scene, nodes: 0 * whole(scene, nodes))
+    assert outside(x, faint) > 0
+
+
+def test_a_ball_needs_its_corners_and_the_added_norm(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = picture("checkerboard")
+
+    def window(threat: Threat) -> Windows:
+        low, high = (torch.tensor([end], dtype=torch.float64) for end in (threat.box.lower, threat.box.upper))
+        with torch.no_grad():
+            bound = pieces.distances(pieces.Scene(x.double(), threat, PLAIN, False), low, high)
+        return Windows(low, high, bound, False, 1, 0.0)
+
+    pushed = Threat.rotation(0.05, quantized=False).then(brightness=0.001, l2=0.5)
+    assert excess(x, pushed, PLAIN, window(pushed)) <= 0
+    assert excess(x, pushed, PLAIN, window(replace(pushed, l2=0.0))) > 0
+    toned = Threat.rotation(0.01, quantized=False).then(contrast=(0.0, 100.0))
+    assert excess(x, toned, PLAIN, window(toned)) <= 0
+    whole = pieces._pieces
+    monkeypatch.setattr(pieces, "_pieces", lambda *a: (whole(*a)[0][:, :, :1], whole(*a)[1]))
+    assert excess(x, toned, PLAIN, window(toned)) > 0
+
+
+def test_without_an_l2_part_nothing_is_added() -> None:
+    threat = Threat.rotation(2)
+    bare, more = (cover_windows(picture("mnist"), t, PLAIN, target=0.5) for t in (threat, threat.then(l2=0.05)))
+    assert float(bare.E.max()) <= 0.5 and len(more) > len(bare)
