@@ -162,8 +162,7 @@ def test_a_range_one_event_too_wide_is_noticed(key: str, monkeypatch: pytest.Mon
     def late(*given: Any) -> Plan:
         made = plan(*given)
         ends = made.onset.new_tensor(made.crossings.gamma[1:])
-        onset = torch.cat((made.onset[:1], made.onset[2:], ends))
-        return replace(made, onset=onset, since=onset[made.base + 1])
+        return replace(made, onset=torch.cat((made.onset[:1], made.onset[2:], ends)))
 
     monkeypatch.setattr(walk, "plan", late)
     wide = verify(f, x, threat).held

@@ -22,8 +22,9 @@ their clique is part of one before. So who knows the answers for all images with
 Each once. Many combinations are images of the spine, or come from several cliques. An image in which the steps before p
 have happened, and of the later ones just a few, is told by p and by those few (for a step that ends on the level where
 it began, "happened" means the other level, and it counts as one before p if it has not). What is told alike is alike.
-It is asked about once, with the least onset of all that would have brought it: the spine takes over the onset of a
-clique that it serves, and so do, if theirs are larger, the images before, for onsets must not decrease.
+Of several cliques the first has the least onset, and keeps the image. An image of the spine is left out of all cliques:
+if the last step before p to have changed a level is s, then at any γ where this is possible s has begun, so o_s ≤ γ,
+and o_s is the onset of the spine after step s, which is the same image. If s is before the clique, its onset is less.
 
 Bundles. Under symmetry, scaling and above all brightness many pixels cross at the same γ*, too many for their 2^m
 combinations. If a clique exceeds `limit`, events that are strictly monotone, have a point in common and proportional
@@ -71,13 +72,11 @@ class Plan:
     step: Tensor  # int64 [E]
     lower: Tensor  # float64 [S]
     upper: Tensor  # float64 [S]
-    least: Tensor  # float64 [S]: lower end of this and all later steps
-    onset: Tensor  # float64 [S+1]: of the spine after s steps
+    onset: Tensor  # float64 [S+1]: of the spine after s steps; that of a clique is onset[base + 1]
     bundled: Tensor  # bool [S]
     rank: Tensor  # int64 [E,P]: of a bundle's events, the order in which they happen in each program
     begin: Tensor  # int64 [S,P]: the first of a bundle's states that is about this program
     base: Tensor  # int64 [K]: steps before the clique
-    since: Tensor  # float64 [K]: its onset
     rows: Tensor  # int64 [K]: how many combinations of its members' states are asked about …
     chosen: Tensor  # int64 [N]: … and which, where not all …
     first: Tensor  # int64 [K]: … from which place on; −1: all
@@ -96,7 +95,7 @@ class Plan:
 
     def below(self, gamma: float) -> int:
         """How many images have an onset below γ."""
-        return int((self.onset < gamma).sum() + self.rows[self.since < gamma].sum())
+        return int((self.onset < gamma).sum() + self.rows[self.onset[self.base + 1] < gamma].sum())
 
     @property
     def bundles(self) -> int:
@@ -208,9 +207,9 @@ def _draw(c: Crossings, group: Tensor, limit: int) -> tuple[Plan, Tensor]:
     unresolved = int(wanted.sum())
     doubt = float(least[wanted].min()) if unresolved else math.inf
     sort = _Sort(c, head, plain, bundled, states)
-    rows, chosen, begins, onset, since = _distinct(sort, base, rows, (who, clique, position), onset)
-    cliques = base, since, rows, chosen, begins, common
-    made = Plan(c, step, lower, upper, least, onset, bundled, rank, begin, *cliques, *listed, unresolved, doubt)
+    rows, chosen, begins = _distinct(sort, base, rows, (who, clique, position))
+    cliques = base, rows, chosen, begins, common
+    made = Plan(c, step, lower, upper, onset, bundled, rank, begin, *cliques, *listed, unresolved, doubt)
     return made, among(new & (opened - index > 1))[1][step] > 0
 
 
@@ -225,10 +224,10 @@ class _Sort(NamedTuple):
 
 
 def _distinct(
-    sort: _Sort, base: Tensor, rows: Tensor, members: tuple[Tensor, Tensor, Tensor], onset: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    sort: _Sort, base: Tensor, rows: Tensor, members: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     """Leaves out the combinations that are images of the spine or of a clique before: how many are left of each clique,
-    which, where they begin, and the onsets of spine and cliques. (See "Each once" above.)
+    which, and where they begin. (See "Each once" above.)
     """
     c, (who, clique, position), device = sort.crossings, members, base.device
     event = sort.head[who]
@@ -251,10 +250,7 @@ def _distinct(
     for j in range(_FEW):
         passed += (step[:, j] == passed) & (ahead[:, j] > 0)
     rest = ((bits << (step - passed[:, None]).clamp(min=0)) * (step >= passed[:, None])).sum(1)
-    since = onset[base + 1]
-    begun = since[listed][owner]
     spine = rest == 0
-    onset = onset.scatter_reduce(0, passed[spine], begun[spine], "amin").flip(0).cummin(0).values.flip(0)
     key, order = (passed << _NEAR | rest).sort(stable=True)
     fresh = torch.ones_like(spine)
     fresh[1:] = key[1:] != key[:-1]
@@ -264,7 +260,7 @@ def _distinct(
     left = torch.zeros_like(rows[listed]).scatter_add_(0, owner, keep.long())
     count, first = rows.clone(), torch.full_like(rows, -1)
     count[listed], first[listed] = left, left.cumsum(0) - left
-    return count, number[keep], first, onset, since
+    return count, number[keep], first
 
 
 def _bundle(c: Crossings, crowded: Tensor) -> Tensor:
@@ -304,7 +300,7 @@ class Chunks:
     def __init__(self, made: Plan, batch: int) -> None:
         c, steps, words = made.crossings, made.lower.numel(), -(-made.crossings.start.numel() // 8)
         ends = made.lower.new_tensor(c.gamma)
-        since, until = torch.cat((ends[:1], made.upper)), torch.cat((made.least, ends[1:]))
+        since, until = torch.cat((ends[:1], made.upper)), torch.cat((made.onset[1:], ends[1:]))
         self.made, self.batch, self.block = made, batch, min(batch, _BLOCK)
         self.where = torch.stack((since, until, made.onset), 1)
         self.cuts = [*range(0, steps + 1, batch // self.block * self.block), steps + 1]
@@ -383,4 +379,4 @@ class Chunks:
             tie = torch.where(nth < 0, tie, torch.where(rank[event] <= nth, c.after[event], c.before[event]))
         level = torch.where(made.bundled[step], tie, torch.minimum(low + digit, high))
         image[row, c.pixel[event]] = level.to(torch.uint8)
-        return image, torch.stack((made.upper[base], made.common[first:last], made.since[first:last]), 1)[clique]
+        return image, torch.stack((made.upper[base], made.common[first:last], made.onset[base + 1]), 1)[clique]
