@@ -72,6 +72,22 @@ def test_what_depends_on_the_batch_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_
         assert found["slack"] == 1e-4 and found["compared"]["exact"]["largest"] < 1e-4
 
 
+@pytest.mark.parametrize("name", ["mnist-rotation-exact", "mnist-plain", "mnist-rotation", "mnist-translation"])
+def test_networks_are_shown_what_certification_shows_them(name: str) -> None:
+    """Of a classifier without noise: what it shows its network of pictures that the attacker can hand over."""
+    if not zoo.is_here(name):
+        pytest.skip("its weights are not here")
+    net = wc.load(name)
+    items, source = deviation.originals(net, deviation.Plan(0, 0, "cpu"))
+    views = deviation.shown(net, items[:2], 20, torch.Generator().manual_seed(0))
+    assert source == "mnist500, 500 items" and views.shape == (20, 1, 28, 28) and views.dtype == torch.float32
+    assert len({tuple(v.flatten().tolist()) for v in views}) > 15
+    if net.noise:
+        assert float(views.min()) < 0  # noisy
+    else:
+        assert torch.equal(net(views), net.logits(views))  # levels of levels are the same
+
+
 def test_going_on_and_keeping(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[str] = []
 
