@@ -95,6 +95,7 @@ FORGED: dict[str, Certificate] = {
     "a counterexample moved to the end of Γ, held raised": replace(
         PART, found=replace(PART.found, held=1.0), **answered(BY)
     ),
+    "a lead below the slack": replace(EXACT, found=replace(EXACT.found, margin=1e-5)),
     "a counterexample inside, the reason with it": replace(PART, **answered(0.1)),
     "α and the ledger doubled, the bounds not": replace(
         JOINT, alpha=2 * JOINT.alpha, ledger=tuple((p, 2 * a) for p, a in JOINT.ledger)

@@ -277,3 +277,26 @@ def test_certificates_name_the_program_and_hold_for_it(step: int) -> None:
         assert not any(made.reach.contains((g,)) for g in gamma[wrong, 0].tolist())
     still = verify(f, x, Threat.of("rotation", 1), terms=Terms(step=step))
     assert still.scope != "program"
+
+
+class Steeper:
+    """A path of V = 10γ that takes itself for four times as steep: Newton's widths are too small then."""
+
+    top = 255
+
+    def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
+        return 10 * gamma, torch.full_like(gamma, 40.0)
+
+
+@pytest.mark.parametrize("rising", [1.0, -1.0])
+def test_ends_of_events_are_proved_by_values_and_not_by_slopes(rising: float) -> None:
+    """Outside of an event the value is beyond the threshold by the whole margin."""
+    one, margin, path = torch.zeros(1, dtype=torch.int64), 1e-3, Steeper()
+    if rising < 0:
+        path.on = lambda piece, pixel, gamma: (100 - 10 * gamma, torch.full_like(gamma, -40.0))  # type: ignore[method-assign]
+    interval = one, torch.tensor([1.0], dtype=torch.float64), torch.tensor([3.0], dtype=torch.float64)
+    found: Any = finding._cross(path, one, torch.tensor([rising]).double(), interval, margin)  # type: ignore[arg-type]
+    _, lower, upper, level, *_ = found
+    assert len(level) == 20
+    beyond = [rising * (path.on(one, one, end)[0] - level - 0.5) for end in (lower, upper)]
+    assert bool((beyond[0] <= -margin).all()) and bool((beyond[1] >= margin).all())

@@ -61,6 +61,8 @@ def test_a_model_that_hears_is_saved_with_its_front_end(tmp_path: Path) -> None:
     net = Smoothed(fused(build(config, seed=3)), 0.006, {"volume": 3})
     net.save(tmp_path / "m.safetensors")
     loaded = load(tmp_path / "m.safetensors")
+    noisy = Smoothed(net.network, 0.006)  # by noise alone, no threat named: the network says that it hears
+    assert noisy.vote(torch.rand(1, 1600) - 0.5, n=20).counts
     x = torch.rand(2, 1, 1600) - 0.5
     assert loaded.network.config == config and loaded.facts == net.facts
     torch.testing.assert_close(loaded.logits(x), net.logits(x), atol=1e-2, rtol=1e-2)
@@ -179,6 +181,8 @@ def test_clipping_does_no_harm_to_a_cover() -> None:
     foreseen = methods.chosen(plain, "cover", n=2000, target=1.0).foresee(plain, x, threat)
     assert 0.3 * c.passes < foreseen.passes < 3 * c.passes and not foreseen.advice
     assert c.label == 0 and c.covers(threat.box) and certificates.read(c.to_dict()).covers(threat.box)
+    deployed = Smoothed(_loud, 0.05, about=About(threat=threat))
+    assert deployed.predict(x) == 0 and deployed.predict(torch.stack((x, x))) == [0, 0]
     over = Smoothed(_loud, 0.05, {"volume": 3})
     other = methods.chosen(over, "dist-x", n=2000, windows=1, betas=60)
     assert methods.certify_with(other, over, x, threat, seed=0).abstains

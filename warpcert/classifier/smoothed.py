@@ -97,9 +97,11 @@ class Smoothed(Classifier):
 
     @property
     def own_defence(self) -> Defence:
-        """That of its own transformation; of any, if it smooths by noise alone."""
-        transform = transforms.get(next(iter(self.over), "rotation"))
-        return self.defence(self.threat.transform if self.threat and not self.over else transform)
+        """That of its own transformation; of any of such items, if it smooths by noise alone."""
+        if self.over:
+            return self.defence(transforms.get(next(iter(self.over))))
+        of_such = (t for t in transforms.TRANSFORMS.values() if t.item_dims == self.item_dims)
+        return self.defence(self.threat.transform if self.threat else next(of_such))
 
     @property
     def inner(self) -> Inner | None:

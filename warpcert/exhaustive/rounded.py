@@ -111,8 +111,9 @@ class _Inside:
         place = (runs.first / stride).floor()
         count = ((runs.last / stride).ceil() - place).clamp_min(1).long()
         run, nth = ragged(count)
-        a = torch.maximum(runs.first[run], (place[run] + nth) * stride)
-        b = torch.where(nth + 1 == count[run], runs.last[run], (place[run] + nth + 1) * stride)
+        first, last = runs.first[run], runs.last[run]
+        a, b = (torch.minimum(torch.maximum((place[run] + n) * stride, first), last) for n in (nth, nth + 1))
+        a, b = torch.where(nth == 0, first, a), torch.where(nth + 1 == count[run], last, b)
         every = torch.arange(self.each, device=run.device)
         for part in torch.arange(len(run), device=run.device).chunk(1 + len(run) * self.each // AT_ONCE):
             item = (run[part, None] * self.each + every).flatten()

@@ -17,11 +17,11 @@ from warpcert.certificates.margins import ByMargins
 from warpcert.certificates.verify.balls import individual, voted
 from warpcert.certificates.verify.cells import covered, margins
 from warpcert.certificates.verify.common import answers, rank, refuse, together
-from warpcert.certificates.verify.fields import FREE, MEASURED
+from warpcert.certificates.verify.fields import FORMER, FREE, MEASURED
 from warpcert.certificates.verify.inputs import exhausted
 from warpcert.certificates.voted import Voted
 
-__all__ = ["FREE", "MEASURED", "verify"]
+__all__ = ["FORMER", "FREE", "MEASURED", "verify"]
 
 CERTIFIES: dict[type[Certificate], Callable[[Any], bool]] = {
     Voted: voted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["FREE", "MEASURED"]
+__all__ = ["FORMER", "FREE", "MEASURED"]
 
 FREE = {  # a field, by its path in a record, and why nothing rests on it
     "classifier.name": "what people call it; the fingerprint says which it is",
@@ -24,6 +24,12 @@ FREE = {  # a field, by its path in a record, and why nothing rests on it
     "share.calibration": "names the calibration; a run keeps it, and is checked against it",
     "threat.interpolation": "where the transformation does not interpolate",
     "defence.interpolation": "where the classifier does not turn pictures",
+    "windows.runner_up": "where 1 − p is the better bound; never below what the other votes leave it",
+}
+FORMER = {  # besides, of records that were made before 0.1.0: those keep no scores
+    "label": "which label it was; only asking the classifier again can tell",
+    "classes": "how many there are",
+    "found.tolerance": "none was told",
 }
 MEASURED = {  # what only the picture and the classifier can tell
     "classifier.network": "which network it was; with the facts it gives the fingerprint",
