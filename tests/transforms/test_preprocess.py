@@ -65,7 +65,7 @@ def test_defaults_are_sensible_and_all_names_work() -> None:
     assert [Preprocess(blur=sigma).blur_size for sigma in (0, 1, 2)] == [1, 5, 9]
     assert Preprocess() == Preprocess("none", 0, 0, 1) and Preprocess().is_identity
     kept = {"vignette": "circle", "margin": 0.5, "blur_sigma": 1.0, "blur_size": 3}
-    assert asdict(Preprocess(**kept)) == kept  # type: ignore[arg-type]
+    assert Preprocess(**kept).to_dict() == kept  # type: ignore[arg-type]
     assert replace(Preprocess(**kept), margin=2.0).blur_size == 3  # type: ignore[arg-type]
     assert pickle.loads(pickle.dumps(Preprocess(blur=1.5))) == Preprocess(blur=1.5)
     with pytest.raises(ValueError, match="two names"):
