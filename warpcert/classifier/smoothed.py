@@ -25,6 +25,10 @@ __all__ = ["Smoothed"]
 VOTES = 1000  # per picture, when it is called or asked
 
 
+class _Further(Proved, total=False):
+    front: str
+
+
 @final
 class Smoothed(Classifier):
     """Votes over pixel noise δ of deviation `noise` and, with over={"rotation": 30}, over turns β of deviation 30°.
@@ -51,11 +55,10 @@ class Smoothed(Classifier):
         *,
         preprocess: Preprocess = Preprocess(),
         interpolation: str = "bicubic",
-        front: str = "none",
         nested: bool = False,
-        **rest: Unpack[Proved],
+        **rest: Unpack[_Further],
     ) -> None:
-        lipschitz = rest.pop("lipschitz", None)
+        lipschitz, front = rest.pop("lipschitz", None), rest.pop("front", "none")
         super().__init__(network, **cast(Rest, rest))
         if len(over or {}) > 1:
             raise ValueError(f"parameters of one transformation can be smoothed over; got {', '.join(over or {})}")
