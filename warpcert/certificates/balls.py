@@ -110,8 +110,8 @@ class Balls(Certificate):
     @property
     def _of_original(self) -> str:
         thing, how = words.thing(self.threat.transform), self.threat.transform.noun
-        led = f"a {how} within {self.span} ({words.attacker(self.threat)} attacker) led from it to this one"
-        return f"{self._who} answers {self.label} for this {thing}, and for its unseen original if {led}"
+        made = f"a {how} within {self.span} ({words.attacker(self.threat)} attacker) turned that into this one"
+        return f"{self._who} answers {self.label} for this {thing}, and for its unseen original, if {made}"
 
     def settings(self) -> list[words.Fact]:
         return [

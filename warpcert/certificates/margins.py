@@ -40,7 +40,7 @@ class ByMargins(Cells):
         return f"{self._who} answers {self.label} under {self._every}"
 
     def _more(self) -> list[str]:
-        why = f"Its logits are {self.margins.lipschitz:.6g}-Lipschitz, and the label leads by enough."
+        why = f"Its logits are {self.margins.lipschitz:.6g}-Lipschitz, and this answer leads by enough over the whole range."
         return [why, *super()._more()]
 
     def settings(self) -> list[words.Fact]:
