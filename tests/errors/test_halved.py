@@ -66,6 +66,7 @@ def test_excess_is_the_sum_over_each_column() -> None:
     k = whole[m.returned][:, m.kept] @ t
     sums = (k.transpose(1, 2) @ k - whole.T @ whole).abs().sum(1)
     found = excess(m)
+    assert found is not None
     assert bool((sums <= found).all()) and torch.allclose(sums, found, atol=1e-8)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import torch
