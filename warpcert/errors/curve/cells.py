@@ -162,7 +162,9 @@ class _State:
         noise = float(((image - clean) * m.used).flatten(1).norm(dim=-1).max())
         if noise > 0.1 * max(float(self.lower.max()), self.goal.floor, self.goal.target or 0.0):
             self.norm = torch.minimum(self.norm, operator_norm(m))
-            self.over = excess(m) if m.pixels > grid.SMALL else None
+            if m.pixels > grid.SMALL:
+                now = time.perf_counter()
+                self.over = excess(m, now + (self.goal.deadline - now) / 2)
 
     def prepare(self, width: float, cells: int) -> None:
         """The table of P T_θ x for cells of this width, if it is shorter than the nodes that it replaces."""

@@ -13,6 +13,7 @@ right-hand side of (*) with ρ in place of r. Where β = 0, D = 0; a wide blur m
 from __future__ import annotations
 
 import math
+import time
 
 import torch
 from torch import Tensor
@@ -31,8 +32,8 @@ def passed(m: Model, r: Tensor, over: Tensor) -> Tensor:
     return size * (1 + SLACK)
 
 
-def excess(m: Model) -> Tensor:
-    """D [B, n].
+def excess(m: Model, deadline: float = math.inf) -> Tensor | None:
+    """D [B, n], or None if it is not known by the deadline (of time.perf_counter).
 
     Columns of M are found by probing with several unit vectors at once, so far apart that no two of their columns
     overlap: (KᵀK)_ij ≠ 0 needs p, p' that one row of P reads, with i and j among the taps of s(p) and s(p'). A row
@@ -52,6 +53,8 @@ def excess(m: Model) -> Tensor:
     room = max(1, (2**28 if m.x.is_cuda else 2**24) // (8 * m.pixels))
     for some in torch.split(torch.cartesian_prod(y[:apart], x[:apart]), min(64, room)):
         rows, columns = y - some[:, :1] + half, x - some[:, 1:] + half
+        if time.perf_counter() > deadline:
+            return None
         # the unit vectors are at rows and columns ≡ half; each is at the centre of a square, which holds its column
         unit = (rows % apart == half)[:, :, None] & (columns % apart == half)[:, None, :]
         square = (rows.div(apart, rounding_mode="floor") + 1)[:, :, None] * across
