@@ -61,7 +61,7 @@ def test_predict_certifies_a_picture_of_ones_own(tmp_path: Path, capsys: pytest.
     path = attacked(tmp_path, 0.6)
     assert main(["predict", str(path), *FAST, "--betas", "120", "--alpha", "0.01"]) == 0
     out = capsys.readouterr().out
-    assert "answers 4" in out and "unseen original if a rotation within ±1°" in out
+    assert "answers 4" in out and "unseen original, if a rotation within ±1°" in out
 
 
 def test_invert_draws_every_range(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

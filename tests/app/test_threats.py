@@ -58,7 +58,7 @@ def test_an_attack_reports_every_parameter(capsys: pytest.CaptureFixture[str]) -
         (["l2=0.1"], "begins with a transformation"),
         (["rotation=5", "l2=-0.1"], "one norm > 0"),
         (["l2=0.1", "rotation=5"], "is what may follow it"),
-        (["rotation=5", "l2=0.1", "brightness=0.1"], "the last one"),
+        (["rotation=5", "l2=0.1", "brightness=0.1"], "comes last"),
         (["rotation=5", "brightness=0.1"], "before it, not rotation then brightness; methods that do: cover"),
         (["rotation=5", "l2=0.1"], "methods that do: cover"),
         (["blur=-1"], "one variance ≥ 0"),

@@ -251,6 +251,6 @@ def test_an_answer_is_about_one_picture_and_one_classifier(tmp_path: Path) -> No
         return verify_file(path)
 
     assert problems(x, certificate=certificate) == problems(x, prediction=prediction) == []
-    assert "another picture" in problems(y, certificate=certificate)[0]
-    assert "another picture" in problems(x, certificate=EXACT)[0], "a certificate that does not say"
-    assert "two classifiers" in problems(x, certificate=certificate, prediction=prediction)[0]
+    assert "different pictures" in problems(y, certificate=certificate)[0]
+    assert "different pictures" in problems(x, certificate=EXACT)[0], "a certificate that does not say"
+    assert "different classifiers" in problems(x, certificate=certificate, prediction=prediction)[0]

@@ -120,7 +120,7 @@ def test_the_public_way() -> None:
     assert made.images == 16 and made.data == "grey" and made.defence == net.defence(THREAT.transform)
     c = net.certify(pictures[0], THREAT, method="dist-d", calibration=made, n=2000, seed=0)
     assert c.share == made.share() and certificates.read(c.to_dict()) == c
-    with pytest.raises(ValueError, match="survive"):
+    with pytest.raises(ValueError, match="a threat is missing"):
         calibrate(net, pictures)
     with pytest.raises(ValueError, match="smooth over"):
         calibrate(wc.Plain(brighter), pictures, THREAT)

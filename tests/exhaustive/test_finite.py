@@ -131,7 +131,7 @@ def test_records_that_do_not_fit_are_refused() -> None:
     for changed, why in (
         (replace(made, found=replace(made.found, held=0.9)), "inside the certified range"),
         (replace(made, counterexample=(3.0, 3.0)), "outside Γ"),
-        (replace(made, threat=replace(made.threat, l2=0.1)), "no enumeration knows"),
+        (replace(made, threat=replace(made.threat, l2=0.1)), "knows no ℓ2 part"),
         (replace(made, threat=replace(made.threat, tolerance=1e-9)), "no tolerance"),
     ):
         with pytest.raises(ValueError, match=why):

@@ -16,6 +16,7 @@ from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
 from warpcert.classifier.rounding import level
 from warpcert.exhaustive import crossings as finding
+from warpcert.exhaustive import isolation
 from warpcert.exhaustive.crossings import Crossings, find_crossings
 from warpcert.exhaustive.enumeration import Plan, images, plan
 from warpcert.exhaustive.programs import Program, programs, switches
@@ -295,7 +296,7 @@ def test_ends_of_events_are_proved_by_values_and_not_by_slopes(rising: float) ->
     if rising < 0:
         path.on = lambda piece, pixel, gamma: (100 - 10 * gamma, torch.full_like(gamma, -40.0))  # type: ignore[method-assign]
     interval = one, torch.tensor([1.0], dtype=torch.float64), torch.tensor([3.0], dtype=torch.float64)
-    found: Any = finding._cross(path, one, torch.tensor([rising]).double(), interval, margin)  # type: ignore[arg-type]
+    found: Any = isolation._cross(path, one, torch.tensor([rising]).double(), interval, margin)  # type: ignore[arg-type]
     _, lower, upper, level, *_ = found
     assert len(level) == 20
     beyond = [rising * (path.on(one, one, end)[0] - level - 0.5) for end in (lower, upper)]

@@ -165,7 +165,7 @@ def test_the_command_line_asks_for_the_threat(tmp_path: Path, capsys: pytest.Cap
     model = str(onnx_file(tmp_path / "a.onnx"))
     run = ["certify", "--model", model, "--count", "1", "--out", str(tmp_path / "run")]
     assert main(run) == 2
-    assert "--transform and --gamma" in capsys.readouterr().err
+    assert "--threat rotation=30" in capsys.readouterr().err
     assert main([*run, *FOREIGN, *VOTES]) == 0
     (record,) = read_records(tmp_path / "run")
     assert record["certificate"]["classifier"]["network"] == hashlib.sha256(Path(model).read_bytes()).hexdigest()

@@ -130,7 +130,7 @@ def test_seeds_and_limits(tmp_path: Path) -> None:
     assert prints[0] == prints[1] != prints[2]
     short = train(recipe, dots(), "cpu", tmp_path / "short", seconds_limit=0)
     assert not short["finished"] and short["step"] == 1
-    with pytest.raises(ValueError, match="another seed"):
+    with pytest.raises(ValueError, match="a different seed"):
         train(recipe.override(["seed=5"]), dots(), "cpu", tmp_path / "short")
     forget(tmp_path / "short")
     other = train(recipe.override(["seed=1"]), dots(), "cpu", tmp_path / "short")
@@ -299,7 +299,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ["train", str(recipe), "--out", str(tmp_path / "run"), "--set", *settings]
     assert main(run) == 0
     assert json.loads((tmp_path / "run" / "result.json").read_text())["finished"]
-    assert main([*run, "seed=1"]) == 2 and "another seed" in capsys.readouterr().err
+    assert main([*run, "seed=1"]) == 2 and "a different seed" in capsys.readouterr().err
     assert main([*run, "seed=1", "--fresh"]) == 0
     assert main([*run, "dataset=nothing"]) == 2
     assert "dataset 'nothing' is not known" in capsys.readouterr().err

@@ -42,6 +42,7 @@ def run(tmp_path: Path) -> Path:
                 alpha=0.01,
                 ledger=(("votes at x'", 0.001), ("error bound", 0.0045), ("votes", 0.0045)),
                 classes=10,
+                scores=tuple(100.0 * (i == label) for i in range(10)),
                 centred=Window((0.0,), 1000, 1000, 0.001),
                 excluded=0.0,
                 seed=seed_for(0, index),

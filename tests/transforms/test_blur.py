@@ -12,7 +12,7 @@ from torch import Tensor
 
 import warpcert as wc
 from warpcert import certificates, methods
-from warpcert.classifier.levels import level
+from warpcert.classifier.rounding import level
 from warpcert.exhaustive.crossings import find_crossings
 from warpcert.exhaustive.enumeration import images, plan
 from warpcert.exhaustive.paths import Averaged

@@ -75,7 +75,7 @@ def test_what_is_no_product() -> None:
         (lambda: threat.then(translation=(1, 2, 3)), "1 or 2 numbers"),
         (lambda: threat.then(l2=0), "one norm > 0"),
         (lambda: threat.then(l2=(0.1, 0.2)), "one norm > 0"),
-        (lambda: threat.then(l2=0.1).then(brightness=0.1), "the last one"),
+        (lambda: threat.then(l2=0.1).then(brightness=0.1), "comes last"),
         (lambda: threat.then(smoke=1), "not known"),
         (lambda: wc.Threat.brightness(0.1).then(power=0.1), "apply it before brightness"),
         (lambda: product(Rotation(), Volume()), "about pictures"),

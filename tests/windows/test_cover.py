@@ -13,7 +13,7 @@ from warpcert.learn.data import load
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Preprocess, Rotation, Translation
 from warpcert.windows import pieces as cover_pieces
-from warpcert.windows.cover import Windows, _rounded_up, cover_windows
+from warpcert.windows.cover import Windows, cover_windows, rounded_up
 
 PLAIN = Preprocess()
 BLUR = Preprocess("circle", 0.5, 1.0, 5)
@@ -295,9 +295,9 @@ def test_unusable_input_is_refused() -> None:
         cover_pieces.distances(cover_pieces.Scene(x.double(), threat, PLAIN, True), -torch.ones(1, 1), torch.ones(1, 1))
 
 
-def test_errors_are_rounded_up() -> None:
+def test_errors_arerounded_up() -> None:
     """Three digits, and never below."""
     given = torch.tensor([0.0, 1e-9, 0.123400001, 0.1234, 1.005, 99.91, 12345.6], dtype=torch.float64)
-    found = _rounded_up(given)
+    found = rounded_up(given)
     assert bool((found >= given).all()) and bool((found <= 1.01 * given + 1e-12).all())
     assert found[3] == 0.124 and found[4] == 1.01

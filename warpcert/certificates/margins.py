@@ -40,8 +40,8 @@ class ByMargins(Cells):
         return f"{self._who} answers {self.label} under {self._every}"
 
     def _more(self) -> list[str]:
-        why = f"Its logits are {self.margins.lipschitz:.6g}-Lipschitz, and this answer leads by enough over the whole range."
-        return [why, *super()._more()]
+        constant = f"Its logits are {self.margins.lipschitz:.6g}-Lipschitz"
+        return [f"{constant}, and this answer leads by enough over the whole range.", *super()._more()]
 
     def settings(self) -> list[words.Fact]:
         before = words.preparation(self.preprocess)
