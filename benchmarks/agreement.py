@@ -21,7 +21,7 @@ import torch
 
 from warpcert import statistics as stats
 from warpcert.certificates import Individual
-from warpcert.classifier.voting import Draws, votes
+from warpcert.classifier.votes.voting import Draws, votes
 from warpcert.learn import data
 from warpcert.learn.foreign import open_model
 from warpcert.runs import summary as report

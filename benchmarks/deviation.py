@@ -41,7 +41,7 @@ from warpcert.classifier import Classifier
 from warpcert.classifier.levels import coarsened
 from warpcert.classifier.smoothed import Smoothed
 from warpcert.classifier.stem import Front
-from warpcert.classifier.voting import add_noise
+from warpcert.classifier.votes.voting import add_noise
 from warpcert.learn import data, zoo
 from warpcert.threat import Threat
 

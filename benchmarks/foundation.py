@@ -16,7 +16,7 @@ from torch.nn.functional import affine_grid, grid_sample
 import warpcert as wc
 from warpcert import statistics as stats
 from warpcert.classifier.inner import GaussianInner
-from warpcert.classifier.voting import add_noise
+from warpcert.classifier.votes.voting import add_noise
 from warpcert.learn import data
 from warpcert.statistics import radius
 from warpcert.transforms import get

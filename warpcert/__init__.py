@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warpcert.certificates import read as read_certificate
     from warpcert.classifier import Classifier, Levels, Plain, Smoothed
     from warpcert.classifier.stem import Stem
-    from warpcert.classifier.voting import ABSTAIN, Prediction
+    from warpcert.classifier.votes.voting import ABSTAIN, Prediction
     from warpcert.errors.calibration import Calibration, calibrate
     from warpcert.learn.zoo import load
     from warpcert.runs.run import Run, certify_all
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warpcert.transforms import PointwiseTransform, Preprocess, SpatialTransform, Transform
 
 _HOMES = {
-    "ABSTAIN": "classifier.voting",
+    "ABSTAIN": "classifier.votes.voting",
     "Attack": "attacks",
     "Calibration": "errors.calibration",
     "Certificate": "certificates",
@@ -33,7 +33,7 @@ _HOMES = {
     "Levels": "classifier",
     "Plain": "classifier",
     "PointwiseTransform": "transforms",
-    "Prediction": "classifier.voting",
+    "Prediction": "classifier.votes.voting",
     "Preprocess": "transforms",
     "Run": "runs.run",
     "Smoothed": "classifier",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from warpcert.classifier.voting import Logits, batch_size, logits_of, validate_image
+from warpcert.classifier.votes.voting import Logits, batch_size, logits_of, validate_image
 from warpcert.threat import Threat
 
 __all__ = ["ATTACKS", "Attack", "gradient", "grid", "worst_at", "worst_of_k"]

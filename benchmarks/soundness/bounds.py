@@ -29,7 +29,7 @@ import warpcert as wc
 from benchmarks.soundness.breaking import MOST, WORK, Hunt, Job, Row, Task, cases, special
 from warpcert import certificates, transforms
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import ABSTAIN
+from warpcert.classifier.votes.voting import ABSTAIN
 from warpcert.errors.base import interpolation_error
 from warpcert.errors.curve.bound import Curve
 from warpcert.learn import data

@@ -25,7 +25,7 @@ from benchmarks.soundness.breaking import Row, Task, cases
 from warpcert import methods
 from warpcert.classifier import Smoothed
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import ABSTAIN
+from warpcert.classifier.votes.voting import ABSTAIN
 from warpcert.learn import data, zoo
 from warpcert.originals.functional import Functional
 from warpcert.originals.lagrangian.inverse import Lagrangian

@@ -8,8 +8,8 @@ from torch import Tensor
 
 import warpcert as wc
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.early import predict_early
-from warpcert.classifier.voting import Draws
+from warpcert.classifier.votes.early import predict_early
+from warpcert.classifier.votes.voting import Draws
 
 DEFENCE = Defence.surface("rotation", 10, noise=0.5)
 X = torch.zeros(1, 3, 3)

@@ -12,11 +12,11 @@ from torch import Tensor
 
 import warpcert as wc
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.early import predict_early
 from warpcert.classifier.inner import GaussianInner, MarginInner
-from warpcert.classifier.nested import Ball, predict_nested, robust_votes
-from warpcert.classifier.sequential import Rules, run_tests
-from warpcert.classifier.voting import Draws, Logits, add_noise, batch_size, leads, predict, views, votes
+from warpcert.classifier.votes.early import predict_early
+from warpcert.classifier.votes.nested import Ball, predict_nested, robust_votes
+from warpcert.classifier.votes.sequential import Rules, run_tests
+from warpcert.classifier.votes.voting import Draws, Logits, add_noise, batch_size, leads, predict, views, votes
 from warpcert.statistics import radius
 from warpcert.transforms import Brightness
 

@@ -15,7 +15,7 @@ from torch import Tensor
 import warpcert as wc
 from warpcert.certificates import Kind
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import ABSTAIN
+from warpcert.classifier.votes.voting import ABSTAIN
 from warpcert.errors.base import interpolation_error
 from warpcert.errors.boxes import Boxes
 from warpcert.errors.calibration import Calibration

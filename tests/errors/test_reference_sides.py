@@ -17,8 +17,8 @@ from warpcert import certificates
 from warpcert.certificates import Individual, Kind, Voted
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.inner import MarginInner
-from warpcert.classifier.nested import predict_nested
-from warpcert.classifier.voting import Draws, predict
+from warpcert.classifier.votes.nested import predict_nested
+from warpcert.classifier.votes.voting import Draws, predict
 from warpcert.errors.calibration import Calibrating, Calibration, Plan
 from warpcert.errors.curve import bound as curve
 from warpcert.errors.curve.bound import Curve

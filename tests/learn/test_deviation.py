@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import warpcert as wc
 from benchmarks import deviation
-from warpcert.classifier.voting import leads
+from warpcert.classifier.votes.voting import leads
 from warpcert.learn import zoo
 
 ROOT = Path(__file__).parents[2]

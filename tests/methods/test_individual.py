@@ -18,7 +18,7 @@ from warpcert.certificates import ErrorBound, Individual, Kind, Window
 from warpcert.certificates.sealed import seal
 from warpcert.classifier import Smoothed
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import Draws, Logits, votes
+from warpcert.classifier.votes.voting import Draws, Logits, votes
 from warpcert.learn import data, zoo
 from warpcert.methods.survivors import possible_windows
 from warpcert.originals.protocol import IntervalInverse, InverseBound, Originals

@@ -14,7 +14,7 @@ from torch import Tensor
 from warpcert import certificates, methods
 from warpcert.certificates import ByMargins, Certificate, Covered, Individual, Voted
 from warpcert.classifier import Levels, Plain, Smoothed
-from warpcert.classifier.voting import Logits
+from warpcert.classifier.votes.voting import Logits
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 

@@ -15,7 +15,7 @@ from warpcert import certificates, methods
 from warpcert.certificates import Voted
 from warpcert.classifier import Classifier
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import Draws, votes
+from warpcert.classifier.votes.voting import Draws, votes
 from warpcert.errors.base import interpolation_error
 from warpcert.errors.sampled import Sampled
 from warpcert.methods.run import window_centers

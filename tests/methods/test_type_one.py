@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import type_one
 from warpcert import statistics as stats
-from warpcert.classifier import early
+from warpcert.classifier.votes import early
 from warpcert.errors import calibration
 from warpcert.methods.run import Votes
 

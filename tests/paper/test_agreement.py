@@ -11,7 +11,7 @@ import pytest
 from benchmarks import agreement
 from warpcert import certificates
 from warpcert.certificates import ErrorBound, Individual, Kind, Subject, Window
-from warpcert.classifier.voting import ABSTAIN
+from warpcert.classifier.votes.voting import ABSTAIN
 from warpcert.learn import data, zoo
 from warpcert.runs.job import seed_for
 from warpcert.runs.store import Store, read_config, read_records, verify
@@ -70,7 +70,10 @@ def test_a_false_certificate_is_noticed(run: Path, tmp_path: Path, capsys: pytes
     with Store(tmp_path / "false", read_config(run)) as store:
         for r in list(read_records(run))[:1]:
             c = certificates.read(r["certificate"])
-            store.append(r["index"], r["true_label"], replace(c, label=(c.label + 1) % 10))
+            assert c.scores is not None
+            store.append(
+                r["index"], r["true_label"], replace(c, label=(c.label + 1) % 10, scores=(c.scores[-1], *c.scores[:-1]))
+            )
     assert ask(str(tmp_path / "false"), str(run), "--count", "1") == 1
     out = capsys.readouterr().out
     found = json.loads(out.splitlines()[-1])

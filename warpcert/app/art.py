@@ -14,7 +14,7 @@ from torch import Tensor
 from warpcert import methods
 from warpcert.certificates import Certificate
 from warpcert.classifier import About, Plain, Smoothed
-from warpcert.classifier.voting import Draws, fresh_generator, votes
+from warpcert.classifier.votes.voting import Draws, fresh_generator, votes
 from warpcert.learn.pictures import held_by_float32
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess

@@ -12,7 +12,6 @@ from warpcert import statistics as stats
 from warpcert.certificates import words
 from warpcert.certificates.base import Certificate, Table
 from warpcert.certificates.evidence import Kind, Window
-from warpcert.certificates.spending import Entries, spent
 from warpcert.classifier.defence import Defence
 from warpcert.statistics import radius
 
@@ -49,7 +48,7 @@ class Balls(Certificate):
     defence: Defence
     windows: tuple[Window, ...]
     alpha: float
-    ledger: Entries
+    ledger: words.Entries
     alpha_inner: float = 0.0
 
     def __post_init__(self) -> None:
@@ -126,7 +125,7 @@ class Balls(Certificate):
         found: list[words.Fact] = [("E", f"{e.E:.4g} ({e.bound}, {e.kind})"), ("ρ", f"{e.rho:.4g}")]
         if e.betas:
             found.append(("β's drawn", f"{e.betas}, {e.exceeded} allowed above E"))
-        return [*found, ("α spent", spent(self.ledger))]
+        return [*found, ("α spent", words.spent(self.ledger))]
 
     def table(self, most: int = 12) -> tuple[Table, str]:
         if not self.windows:

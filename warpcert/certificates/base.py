@@ -15,7 +15,7 @@ from warpcert.certificates.evidence import Enumeration, ErrorBound, Kind, Margin
 from warpcert.certificates.sealed import seal
 from warpcert.classifier.base import fingerprint_of
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import ABSTAIN
+from warpcert.classifier.votes.voting import ABSTAIN
 from warpcert.numerics import region
 from warpcert.numerics.region import Region
 from warpcert.threat import Threat

@@ -14,7 +14,6 @@ from warpcert.certificates import words
 from warpcert.certificates.base import Table
 from warpcert.certificates.cells import Cells
 from warpcert.certificates.evidence import Kind
-from warpcert.certificates.spending import Entries, spent
 from warpcert.classifier.defence import Defence
 from warpcert.statistics import radius
 
@@ -33,7 +32,7 @@ class Covered(Cells):
 
     defence: Defence
     alpha: float
-    ledger: Entries
+    ledger: words.Entries
 
     @property
     def confidence(self) -> float:
@@ -68,7 +67,7 @@ class Covered(Cells):
         ]
 
     def facts(self) -> list[words.Fact]:
-        return [("largest E", f"{self.error.E:.4g} ({self.error.kind})"), ("α spent", spent(self.ledger))]
+        return [("largest E", f"{self.error.E:.4g} ({self.error.kind})"), ("α spent", words.spent(self.ledger))]
 
     def table(self, most: int = 12) -> tuple[Table, str]:
         samples = f"{int(self.cells.n.sum()):,}".replace(",", "\u202f")

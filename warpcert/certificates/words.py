@@ -10,7 +10,21 @@ from warpcert.numerics.box import Box
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess, Tone, Transform
 
-__all__ = ["Fact", "Range", "attacker", "noise", "preparation", "program", "smoothed", "surface_range", "thing"]
+__all__ = [
+    "Entries",
+    "Fact",
+    "Range",
+    "attacker",
+    "noise",
+    "preparation",
+    "program",
+    "smoothed",
+    "spent",
+    "surface_range",
+    "thing",
+]
+
+Entries = tuple[tuple[str, float], ...]  # of a ledger: purpose and amount
 
 Fact = tuple[str, str | int | float]  # its name and its value
 Pair = tuple[float, float]
@@ -94,3 +108,14 @@ def _inside(transform: Transform, end: float, low: float, high: float) -> float:
     if not low <= transform.internal(near) <= high:
         near = math.trunc(value * (1 - 1e-12) * 1e6) / 1e6
     return near + 0.0  # no −0
+
+
+def spent(ledger: Entries) -> str:
+    """The entries of the ledger, those of votes added up."""
+    votes = [amount for purpose, amount in ledger if _is_vote(purpose)]
+    rest = [f"{purpose}: {amount:g}" for purpose, amount in ledger if not _is_vote(purpose)]
+    return ", ".join([*rest, *([f"votes: {math.fsum(votes):.3g}"] if votes else [])]) or "–"
+
+
+def _is_vote(purpose: str) -> bool:
+    return purpose.startswith(("votes", "window"))

@@ -24,7 +24,7 @@ from warpcert.classifier.defence import Defence
 from warpcert.classifier.front import Front
 from warpcert.classifier.inner import Inner
 from warpcert.classifier.stem import Stem
-from warpcert.classifier.voting import Logits, logits_of
+from warpcert.classifier.votes.voting import Logits, logits_of
 from warpcert.networks.lipschitz import LipschitzNet
 from warpcert.networks.weights import Network, fingerprint
 from warpcert.threat import Threat

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.classifier.sequential import Rules, run_tests
-from warpcert.classifier.voting import Logits, add_noise, leads, logits_of
+from warpcert.classifier.votes.sequential import Rules, run_tests
+from warpcert.classifier.votes.voting import Logits, add_noise, leads, logits_of
 from warpcert.statistics import radius
 
 __all__ = ["GaussianInner", "Inner", "MarginInner"]

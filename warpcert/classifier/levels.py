@@ -12,7 +12,7 @@ from warpcert.classifier.defence import Defence
 from warpcert.classifier.plain import answers, deterministic
 from warpcert.classifier.rounding import check_step, coarsened
 from warpcert.classifier.stem import Front, Stem
-from warpcert.classifier.voting import Logits
+from warpcert.classifier.votes.voting import Logits
 from warpcert.transforms import Transform
 
 __all__ = ["Levels"]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from warpcert.classifier.base import About, Classifier, lipschitz_of, prepared
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import Logits, as_float32
+from warpcert.classifier.votes.voting import Logits, as_float32
 from warpcert.transforms import Preprocess, Transform
 
 __all__ = ["Plain", "answers", "deterministic"]

@@ -13,11 +13,11 @@ from torch import Tensor
 from warpcert import transforms
 from warpcert.classifier.base import Classifier, Proved, Rest, lipschitz_of, prepared
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.early import predict_early
 from warpcert.classifier.inner import GaussianInner, Inner, MarginInner
-from warpcert.classifier.nested import predict_nested
 from warpcert.classifier.plain import deterministic
-from warpcert.classifier.voting import Draws, Logits, Prediction, as_float32, fresh_generator, predict, votes
+from warpcert.classifier.votes.early import predict_early
+from warpcert.classifier.votes.nested import predict_nested
+from warpcert.classifier.votes.voting import Draws, Logits, Prediction, as_float32, fresh_generator, predict, votes
 from warpcert.transforms import Preprocess, Transform, kernels
 
 __all__ = ["Smoothed"]

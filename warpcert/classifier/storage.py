@@ -14,7 +14,7 @@ from warpcert.classifier.levels import Levels
 from warpcert.classifier.plain import Plain
 from warpcert.classifier.smoothed import Smoothed
 from warpcert.classifier.stem import Stem
-from warpcert.classifier.voting import Logits
+from warpcert.classifier.votes.voting import Logits
 from warpcert.networks.config import ModelConfig
 from warpcert.networks.files import read_tensors, write_tensors
 from warpcert.networks.lipschitz import LipschitzNet

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from warpcert.classifier import About, Classifier, Plain
 from warpcert.classifier.storage import configured
-from warpcert.classifier.voting import Logits, logits_of
+from warpcert.classifier.votes.voting import Logits, logits_of
 from warpcert.learn import zoo
 from warpcert.networks import weights as models
 from warpcert.networks.weights import Network

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import Logits
+from warpcert.classifier.votes.voting import Logits
 from warpcert.learn.data import Dataset
 from warpcert.learn.views import generator
 from warpcert.threat import Threat

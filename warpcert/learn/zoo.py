@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     from warpcert.classifier import About, Classifier
-    from warpcert.classifier.voting import Logits
+    from warpcert.classifier.votes.voting import Logits
 
 __all__ = ["EMBEDDED", "FOLDER_VARIABLE", "Listing", "find", "is_here", "listing_of", "load", "manifest", "read"]
 

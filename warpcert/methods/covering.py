@@ -14,8 +14,8 @@ from warpcert import statistics as stats
 from warpcert.certificates import Covered, ErrorBound, Kind, Window, abstained
 from warpcert.classifier import Classifier
 from warpcert.classifier.front import Front
-from warpcert.classifier.sequential import Rules, run_tests
-from warpcert.classifier.voting import Draws, votes
+from warpcert.classifier.votes.sequential import Rules, run_tests
+from warpcert.classifier.votes.voting import Draws, votes
 from warpcert.methods.base import Progress, subject
 from warpcert.methods.outlook.remedies import against_error, against_votes, with_time
 from warpcert.numerics.region import outward

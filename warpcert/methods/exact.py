@@ -12,7 +12,7 @@ from torch import Tensor
 from warpcert.certificates import Certificate, Enumeration, ErrorBound, Exhausted, Kind
 from warpcert.classifier import Classifier
 from warpcert.classifier.swift import swift
-from warpcert.classifier.voting import ABSTAIN
+from warpcert.classifier.votes.voting import ABSTAIN
 from warpcert.exhaustive.finite import glance_shifts, refusal_shifts, shifts_of, verify_shifts
 from warpcert.exhaustive.glance import glance
 from warpcert.exhaustive.paths import refusal

@@ -16,8 +16,8 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates import ErrorBound, Individual, Kind, Window, abstained
 from warpcert.classifier import Classifier
-from warpcert.classifier.nested import Ball, guess, robust_votes
-from warpcert.classifier.voting import Draws, add_noise, votes
+from warpcert.classifier.votes.nested import Ball, guess, robust_votes
+from warpcert.classifier.votes.voting import Draws, add_noise, votes
 from warpcert.methods.base import Progress, deadline, subject
 from warpcert.methods.outlook.remedies import LARGE, against_error, against_votes, with_time
 from warpcert.methods.survivors import excluded, possible_windows

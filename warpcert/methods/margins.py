@@ -16,7 +16,7 @@ from torch import Tensor
 
 from warpcert.certificates import ByMargins, ErrorBound, Kind, Margins, Window, abstained
 from warpcert.classifier import Classifier
-from warpcert.classifier.voting import batch_size, leads, logits_of
+from warpcert.classifier.votes.voting import batch_size, leads, logits_of
 from warpcert.methods.base import Progress, deadline, subject
 from warpcert.methods.outlook.remedies import with_time
 from warpcert.numerics.region import outward

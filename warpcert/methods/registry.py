@@ -11,7 +11,7 @@ from torch import Tensor
 from warpcert.certificates import Certificate
 from warpcert.certificates.sealed import picture_digest
 from warpcert.classifier import Classifier
-from warpcert.classifier.voting import as_float32, validate_classifier, validate_image
+from warpcert.classifier.votes.voting import as_float32, validate_classifier, validate_image
 from warpcert.errors.calibration import Calibration
 from warpcert.methods.base import Interrupted, Method, Progress
 from warpcert.methods.cover import Cover

@@ -15,8 +15,8 @@ from warpcert import statistics as stats
 from warpcert.certificates import ErrorBound, Voted, Window, abstained
 from warpcert.classifier import Classifier
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.nested import Ball, guess, robust_votes
-from warpcert.classifier.voting import Draws, batch_size, votes
+from warpcert.classifier.votes.nested import Ball, guess, robust_votes
+from warpcert.classifier.votes.voting import Draws, batch_size, votes
 from warpcert.methods.base import Progress, Sampling, subject
 from warpcert.methods.outlook.remedies import LARGE, against_error, against_votes
 from warpcert.threat import Threat

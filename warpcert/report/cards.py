@@ -11,7 +11,7 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate
 from warpcert.certificates.words import thing
-from warpcert.classifier.voting import ABSTAIN
+from warpcert.classifier.votes.voting import ABSTAIN
 from warpcert.originals.protocol import IntervalInverse
 from warpcert.report import svg
 from warpcert.report.results import RunFolder

@@ -18,8 +18,8 @@ from warpcert import statistics as stats
 from warpcert.certificates import Certificate, Subject
 from warpcert.certificates.sealed import parsed, picture_digest, seal, unseal
 from warpcert.classifier import Classifier, Smoothed
-from warpcert.classifier.early import settled
-from warpcert.classifier.voting import ABSTAIN
+from warpcert.classifier.votes.early import settled
+from warpcert.classifier.votes.voting import ABSTAIN
 from warpcert.methods.base import subject
 from warpcert.version import __version__
 

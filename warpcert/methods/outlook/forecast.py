@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from warpcert.classifier import Classifier
-from warpcert.classifier.voting import batch_size
+from warpcert.classifier.votes.voting import batch_size
 
 __all__ = ["HOPELESS", "Forecast", "duration", "network_pace", "pace", "photographs"]
 

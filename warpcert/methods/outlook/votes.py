@@ -10,8 +10,8 @@ from torch import Tensor
 
 from warpcert.classifier import Classifier
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.nested import Ball, guess, robust_votes
-from warpcert.classifier.voting import Draws, batch_size, votes
+from warpcert.classifier.votes.nested import Ball, guess, robust_votes
+from warpcert.classifier.votes.voting import Draws, batch_size, votes
 from warpcert.methods.outlook.forecast import Forecast, network_pace, pace, photographs
 from warpcert.methods.outlook.remedies import LARGE, against_error, against_votes
 from warpcert.threat import Threat

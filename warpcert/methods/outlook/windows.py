@@ -11,7 +11,7 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates import Margins
 from warpcert.classifier import Classifier
-from warpcert.classifier.voting import Draws, leads, logits_of, votes
+from warpcert.classifier.votes.voting import Draws, leads, logits_of, votes
 from warpcert.methods.outlook.forecast import Forecast, network_pace, photographs
 from warpcert.methods.outlook.remedies import against_error, against_votes
 from warpcert.statistics import radius

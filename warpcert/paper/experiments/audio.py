@@ -12,7 +12,7 @@ import torch
 from warpcert import methods, transforms
 from warpcert.attacks import worst_of_k
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import Draws, votes
+from warpcert.classifier.votes.voting import Draws, votes
 from warpcert.errors.calibration import Calibrating
 from warpcert.errors.proved import Curve
 from warpcert.learn.data import Dataset

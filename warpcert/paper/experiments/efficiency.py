@@ -19,7 +19,7 @@ from warpcert.classifier import About, Levels, Plain
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.inner import GaussianInner
 from warpcert.classifier.storage import configured
-from warpcert.classifier.voting import add_noise
+from warpcert.classifier.votes.voting import add_noise
 from warpcert.errors.base import SupBound
 from warpcert.errors.boxes import Boxes
 from warpcert.errors.curve.bound import Curve

@@ -11,7 +11,7 @@ from typing import Any, final
 import torch
 
 from warpcert.attacks import worst_of_k
-from warpcert.classifier.voting import Prediction
+from warpcert.classifier.votes.voting import Prediction
 from warpcert.paper.classifiers import EFFICIENTNET, classifier_of, plain, smoothed
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from warpcert import methods
 from warpcert.classifier import About, Levels
-from warpcert.classifier.voting import Logits
+from warpcert.classifier.votes.voting import Logits
 from warpcert.paper.certifying import Certified, Certifying
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment

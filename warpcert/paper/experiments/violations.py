@@ -14,7 +14,7 @@ from warpcert import methods, transforms
 from warpcert import statistics as stats
 from warpcert.certificates import Voted
 from warpcert.classifier import Smoothed
-from warpcert.classifier.voting import ABSTAIN, Draws, votes
+from warpcert.classifier.votes.voting import ABSTAIN, Draws, votes
 from warpcert.paper.classifiers import classifier_of, smoothed
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment

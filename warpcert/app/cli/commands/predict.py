@@ -55,7 +55,7 @@ class _Item:
 def run(args: argparse.Namespace, console: Console) -> int:
     import torch
 
-    from warpcert.classifier.voting import ABSTAIN
+    from warpcert.classifier.votes.voting import ABSTAIN
     from warpcert.runs.job import device_of, seed_for
 
     device = device_of(args.device)

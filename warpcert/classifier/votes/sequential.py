@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.classifier.voting import Logits, add_noise, batch_size, logits_of
+from warpcert.classifier.votes.voting import Logits, add_noise, batch_size, logits_of
 
 __all__ = ["Rules", "Tests", "run_tests"]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.inner import Inner
-from warpcert.classifier.voting import (
+from warpcert.classifier.votes.voting import (
     ABSTAIN,
     Draws,
     Prediction,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from warpcert import statistics as stats
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.voting import (
+from warpcert.classifier.votes.voting import (
     ABSTAIN,
     Draws,
     Logits,
