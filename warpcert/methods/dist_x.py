@@ -72,7 +72,7 @@ class DistX(Sampling):
 
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
         defence = replace(classifier.defence(threat.transform), reference=self.reference)
-        sup = named(self.bound)
+        sup = named(self.bound, errors.QUICK if self.time_limit is None else min(self.time_limit, errors.QUICK))
         E, seconds = errors.foreseen(lambda beta: sup(x, defence, threat, beta).values, defence, x, self.betas)
         if self.time_limit is not None:
             seconds = min(seconds, self.time_limit * (2 if self.guessed else 1))

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from warpcert.classifier.defence import Defence
 
-__all__ = ["foreseen"]
+__all__ = ["QUICK", "foreseen"]
 
 FEW, MORE = 1, 8  # β's that are tried: what the picture costs is told from what every β costs
-QUICK = 10.0  # seconds for few, beyond which more are not tried
+QUICK = 10.0  # seconds for few, beyond which more are not tried; and for each trial, of analyses that can be stopped
 
 
 def foreseen(
@@ -30,5 +30,6 @@ def foreseen(
         if timed[-1][1] > QUICK:
             break
     (count, took), (first, least) = timed[-1], timed[0]
-    each = max(0.0, took - least) / (count - first) if count > first else took / count
+    stopped = count == first or took >= QUICK  # then what more β's cost is not known, and no less than the first
+    each = least / first if stopped else max(0.0, took - least) / (count - first)
     return largest, took + each * max(0, betas - count)
