@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,18 @@ def test_an_interrupted_picture_is_proved_as_far_as_told(key: str, monkeypatch: 
         with pytest.raises(ValueError, match="nothing to go on from"):
             methods.go_on(methods.chosen(f), made, f, 1 - x.float() / 255, threat)
     assert whole is not None and held == sorted(held) and len(set(held)) > 2
+
+
+def test_who_does_not_tell_the_tolerance_starts_anew() -> None:
+    x, net, threat = noise(2).float() / 255, Stopped(20), Threat.rotation(30)
+    f = Plain(net.eval())
+    made = f.certify(x, threat, batch=64)
+    assert isinstance(made, Exhausted) and made.found is not None and made.found.held < 1
+    silent = replace(made, found=replace(made.found, tolerance=None))
+    rest, anew = (methods.go_on(methods.chosen(f, batch=64), c, f, x, threat) for c in (made, silent))
+    assert isinstance(rest, Exhausted) and isinstance(anew, Exhausted) and rest.found and anew.found
+    assert rest.found.held == anew.found.held == 1
+    assert anew.passes == f.certify(x, threat, batch=64).passes != rest.passes
 
 
 def test_a_run_goes_on_within_a_picture(tmp_path: Path) -> None:

@@ -198,6 +198,15 @@ def test_overlapping_events_end_the_range_where_the_first_of_them_begins(monkeyp
         assert torch.equal(handed_over(x, threat, at, shake)[0], image[row])
 
 
+def test_what_failed_is_not_counted() -> None:
+    """However its onset is rounded as a multiple of Γ, the image that ends the range is none of those in it."""
+    x, threat = noise(3), Threat.of("rotation", 0, 20)
+    image, _ = spines(x, threat, 1)
+    for i in range(5, 45):
+        verdict = verify(Spotter(image[i]), x, threat, label=0, terms=Terms(batch=1))
+        assert 0 < verdict.images < verdict.evaluated and (verdict.held or 1.0) < 1
+
+
 def test_a_thin_lead_ends_the_range_without_a_counterexample() -> None:
     x, threat = noise(2), Threat.of("rotation", 20)
     image, where = spines(x, threat, -1)

@@ -14,7 +14,8 @@ from warpcert.classifier.base import Classifier
 __all__ = ["swift"]
 
 _LARGE = 1 << 15  # values in a picture from which on compiling, which takes about a minute, pays
-_COMPILED: WeakKeyDictionary[nn.Module, dict[int, Callable[[Tensor], Tensor] | None]] = WeakKeyDictionary()
+_Case = tuple[str, torch.Size]  # a classifier by its fingerprint, which tells its weights and its slack; and a batch
+_COMPILED: WeakKeyDictionary[nn.Module, dict[_Case, Callable[[Tensor], Tensor] | None]] = WeakKeyDictionary()
 
 
 @torch.inference_mode()
@@ -28,18 +29,18 @@ def swift(classifier: Classifier, pictures: Tensor) -> Callable[[Tensor], Tensor
     network = classifier.network
     if not pictures.is_cuda or pictures[0].numel() < _LARGE or not isinstance(network, nn.Module):
         return classifier.logits
-    known = _COMPILED.setdefault(network, {})
-    if len(pictures) not in known:
+    known, case = _COMPILED.setdefault(network, {}), (classifier.fingerprint, pictures.shape)
+    if case not in known:
         made = _compiled(network, classifier.precision == "half")
         try:
             wanted, got = classifier.logits(pictures), made(pictures)
             largest = wanted.abs().amax(1).clamp_min(1)
             off = float(((wanted - got).abs().amax(1) / largest).max())
-            known[len(pictures)] = made if off <= classifier.slack / 4 else None
+            known[case] = made if off <= classifier.slack / 4 else None
         except Exception as error:  # whatever a compiler may lack; the network is as right without it
             warnings.warn(f"the network is not compiled, and slower for it: {error}", stacklevel=2)
-            known[len(pictures)] = None
-    return known[len(pictures)] or classifier.logits
+            known[case] = None
+    return known[case] or classifier.logits
 
 
 def _compiled(network: nn.Module, half: bool) -> Callable[[Tensor], Tensor]:

@@ -25,14 +25,13 @@ from torch import Tensor
 from warpcert.exhaustive.glance import Glance, glance
 from warpcert.exhaustive.judge import Terms
 from warpcert.exhaustive.paths import refusal
-from warpcert.exhaustive.verify import Verdict, verify
+from warpcert.exhaustive.verify import LESS, Verdict, verify
 from warpcert.threat import Threat
 from warpcert.transforms import Steps
 
 __all__ = ["glance_shifts", "refusal_shifts", "shifts_of", "verify_shifts"]
 
 SCOPES = ("tolerance", "program", "exact")  # from the strongest to the weakest
-LESS = 1 - 1e-12  # of the range up to what failed
 
 
 @final

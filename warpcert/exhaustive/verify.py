@@ -47,6 +47,7 @@ _FIRST = (
 _LARGE = 1 << 15  # values in a picture of which a CPU asks about fewer to begin with
 _SLICES = 16  # at least, if the time is limited
 _USUAL = Terms()
+LESS = 1 - 1e-12  # of the range up to what failed
 
 
 @final
@@ -120,7 +121,7 @@ def verify(
         walk.interrupted()
     if progress is not None:
         progress(1000, 1000)
-    held = 1.0 if judge.limit == math.inf else min(judge.limit, 1.0) * (1 - 1e-12)
+    held = 1.0 if judge.limit == math.inf else min(judge.limit, 1.0) * LESS
     return Verdict(
         label=judge.label,
         held=held if judge.limit > 0 else None,
@@ -225,13 +226,15 @@ class _Walk:
         self._count()
 
     def _count(self) -> None:
-        """What was found in the slice at hand, once."""
-        halves, self.halves = self.halves, []
-        self.crossings += sum(len(h.made.crossings) for h in halves)
-        self.cliques += sum(h.made.base.numel() for h in halves)
-        self.bundles += sum(h.made.bundles for h in halves)
+        """What was found in the slice at hand, once: Ctrl-C finds it counted as a whole, or not at all."""
+        halves = self.halves
+        crossings = self.crossings + sum(len(h.made.crossings) for h in halves)
+        cliques = self.cliques + sum(h.made.base.numel() for h in halves)
+        bundles = self.bundles + sum(h.made.bundles for h in halves)
+        images = self.images + sum(h.made.below(self.judge.limit * LESS * h.unit) for h in halves)
         self.followed &= all(h.made.followed for h in halves if h.made.bundles)
-        self.images += sum(h.made.below(self.judge.limit * h.unit) for h in halves)
+        self.crossings, self.cliques, self.bundles, self.images = crossings, cliques, bundles, images
+        self.halves = []
 
     def _late(self, t: float) -> bool:
         """Whether the time is over: then nothing is proved from t on."""

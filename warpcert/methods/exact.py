@@ -79,7 +79,10 @@ class Exact(Method):
     def go_on(
         self, made: Certificate, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
+        """From its end, if it says that it is about the tolerance in force, which records made before 0.1.0 do not."""
         known = made if isinstance(made, Exhausted) and made.reach and made.counterexample is None else None
+        if known and known.found and known.found.tolerance != threat.off_by:
+            known = None
         return self._certify(classifier, x, threat, progress, known)
 
     def _certify(
