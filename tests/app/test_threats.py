@@ -73,6 +73,23 @@ def test_mistakes(words: list[str], why: str, tmp_path: Path, capsys: pytest.Cap
     assert why in said and said.count("\n") <= 2 and not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--front", "standard", "--levels", "8"], "leave --front out"),
+        (["--noise", "0.1", "--vignette", "circle", "--levels", "8"], "leave --noise, --vignette out"),
+        (["--front", "centred", "--levels", "1"], "a front stands before noise"),
+        (["--model", "mnist-rotation-lipschitz", "--front", "centred"], "a front stands before noise"),
+        (["--noise", "0.1", "--front", "centred", "--vignette", "circle", "--method", "cover"], "leave vignette"),
+    ],
+)
+def test_nothing_is_left_out_unsaid(
+    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["certify", "--threat", "rotation=1", *words, "--count", "1", "--out", str(tmp_path / "run")]
+    assert main(run) == 2 and why in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
 def test_a_server_answers_about_a_product(tmp_path: Path) -> None:
     threat = wc.Threat.shifts(1).then(rotation=2)
     served = open_served(write_file(tmp_path, levels()), threat=threat)

@@ -90,7 +90,8 @@ def bounds_behind(lower: Tensor, upper: Tensor, x: Tensor, threat: Threat, front
     if rest is None:
         found = Windows(lower, upper, lower.new_zeros(len(lower)), rounded, len(lower), 0.0)
     else:
-        found = replace(bounds(lower[:, :own], upper[:, :own], x, rest, Preprocess(), rounded), lower=lower, upper=upper)
+        found = bounds(lower[:, :own], upper[:, :own], x, rest, Preprocess(), rounded)
+    found = replace(found, lower=lower, upper=upper)
     return _behind(found, _handed_over(threat, rest, unseen, x.numel()), x, threat, front)
 
 
