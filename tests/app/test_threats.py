@@ -64,6 +64,9 @@ def test_an_attack_reports_every_parameter(capsys: pytest.CaptureFixture[str]) -
         (["blur=-1"], "one variance ≥ 0"),
         (["blur=1", "rotation=5"], "not blur then rotation"),
         (["shifts=2,3"], "one radius r ≥ 0"),
+        (["power=1000"], "too large to mean anything"),
+        (["rotation=5", "brightness=1e308"], "too large to mean anything"),
+        (["rotation=5", "l2=1e308"], "lies between 0 and 1e+06"),
         (["rotation=5", "--gamma", "3"], "leave --transform and --gamma out"),
     ],
 )

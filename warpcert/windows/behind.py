@@ -58,7 +58,7 @@ def _handed_over(threat: Threat, rest: Threat | None, unseen: list[tuple[Tone, B
         rounding = float(tone.rounding(ends.new_tensor([-most, most]), _extent(box)).max())
         most = max(1.0, most * tone.top(_extent(box)))
         error, least = high * error + 1.01 * (rounding + 4 * most) * UNIT, least * low
-    return (math.sqrt(count) * error + threat.l2) / least
+    return (math.sqrt(count) * error + threat.l2 * (1 + 4 * UNIT)) / least
 
 
 def _extent(box: Box) -> float:

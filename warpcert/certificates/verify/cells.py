@@ -100,6 +100,8 @@ def _refuse_unknown(c: Cells) -> None:
     known = isinstance(first, Flow | Shift | Tone | Gradation) and all(isinstance(part, Tone) for part in others)
     refuse(not known, f"no cover knows {t.name}")
     jumps = t.interpolates and kernels.kernel(c.threat.interpolation).gradient is None
+    halved = (c.defence.preprocess if isinstance(c, Covered) else c.preprocess).halved  # type: ignore[attr-defined]
+    refuse(halved, "no cover knows pictures that are reduced to half their size")
     refuse(jumps, f"no cover knows an attacker who interpolates by {c.threat.interpolation}")
 
 
