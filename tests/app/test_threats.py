@@ -112,6 +112,12 @@ def test_a_server_answers_about_a_product(tmp_path: Path) -> None:
         assert wrong.status_code == 422 and "a cover does not know shifts; methods that do: exact" in wrong.text
 
 
+def test_a_server_that_could_certify_nothing_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--port", "0", "--threat", "rotation=5", "brightness=0.1"]) == 2
+    said = capsys.readouterr().err
+    assert "nothing can be certified here: exact knows one transformation at a time" in said and "served at" not in said
+
+
 def test_a_blur_that_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["certify", "--threat", "blur=400", "--count", "1", "--out", str(tmp_path)]) == 2
     assert "wider than a picture of 28 × 28" in capsys.readouterr().err
