@@ -14,6 +14,7 @@ from warpcert.transforms import Box, Steps, Tone, Transform, kernels
 
 __all__ = ["Threat"]
 
+LARGEST = 1e6  # ℓ2 norm
 Range = float | tuple[float, ...]  # ±r, or (from, to) of one parameter, or one r per axis
 
 
@@ -44,12 +45,15 @@ class Threat:
             raise ValueError(
                 f"Γ has {self.box.dim} dimension(s), but {self.transform.name} has {self.transform.dim} parameter(s)"
             )
+        for part, own in self.transform.shared(self.box):
+            if max(map(abs, (*own.lower, *own.upper))) > part.largest:
+                raise ValueError(f"the range of a {part.noun} is too large to mean anything; got {part.place(own)}")
         if not self.box.contains((0.0,) * self.box.dim):
             raise ValueError(f"the range must contain 0 (the picture as it is); got {self.transform.place(self.box)}")
         if self.tolerance is not None and not (math.isfinite(self.tolerance) and self.tolerance >= 0):
             raise ValueError(f"a tolerance must be finite and ≥ 0; got {self.tolerance}")
-        if not (math.isfinite(self.l2) and self.l2 >= 0):
-            raise ValueError(f"the ℓ2 norm of a perturbation must be finite and ≥ 0; got {self.l2}")
+        if not 0 <= self.l2 <= LARGEST:
+            raise ValueError(f"the ℓ2 norm of a perturbation lies between 0 and {LARGEST:g}; got {self.l2:g}")
 
     @classmethod
     def made_of(cls, parts: Mapping[str, Range], **arithmetic: Any) -> Threat:

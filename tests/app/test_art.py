@@ -173,3 +173,16 @@ def test_a_classifier_is_taken_as_it_is() -> None:
     for wrong in (wc.load("mnist-rotation-exact"), wc.Smoothed(lambda v: v, noise=1.0)):
         with pytest.raises(ValueError, match="ART"):
             PyTorchTransformationSmoothing.of(wrong, (1, 28, 28), 10)  # type: ignore[arg-type]
+
+
+def test_products_and_fronts() -> None:
+    """A product has no single radius, and ART leaves no front out."""
+    smoothed = cover(threat=wc.Threat.rotation(0.01).then(brightness=0.001), preprocess=wc.Preprocess())
+    with pytest.raises(ValueError, match="rotation then brightness has no single radius"):
+        smoothed.certify(X[:1], n=300)
+    (c,) = smoothed.certificates(X[:1], n=300)
+    assert c.abstains or isinstance(c.range, dict)
+    with pytest.raises(ValueError, match="dist-x knows one transformation at a time"):
+        ours(over={"rotation": 10}, threat=wc.Threat.rotation(1).then(brightness=0.01))
+    with pytest.raises(ValueError, match="does not know the front 'centred'"):
+        PyTorchTransformationSmoothing.of(wc.Smoothed(SMOOTH.network, noise=0.1, front="centred"), (1, 28, 28), 10)

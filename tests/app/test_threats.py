@@ -64,6 +64,9 @@ def test_an_attack_reports_every_parameter(capsys: pytest.CaptureFixture[str]) -
         (["blur=-1"], "one variance ≥ 0"),
         (["blur=1", "rotation=5"], "not blur then rotation"),
         (["shifts=2,3"], "one radius r ≥ 0"),
+        (["power=1000"], "too large to mean anything"),
+        (["rotation=5", "brightness=1e308"], "too large to mean anything"),
+        (["rotation=5", "l2=1e308"], "lies between 0 and 1e+06"),
         (["rotation=5", "--gamma", "3"], "leave --transform and --gamma out"),
     ],
 )
@@ -71,6 +74,23 @@ def test_mistakes(words: list[str], why: str, tmp_path: Path, capsys: pytest.Cap
     assert main(["certify", "--threat", *words, "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert why in said and said.count("\n") <= 2 and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--front", "standard", "--levels", "8"], "leave --front out"),
+        (["--noise", "0.1", "--vignette", "circle", "--levels", "8"], "leave --noise, --vignette out"),
+        (["--front", "centred", "--levels", "1"], "a front stands before noise"),
+        (["--model", "mnist-rotation-lipschitz", "--front", "centred"], "a front stands before noise"),
+        (["--noise", "0.1", "--front", "centred", "--vignette", "circle", "--method", "cover"], "leave vignette"),
+    ],
+)
+def test_nothing_is_left_out_unsaid(
+    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["certify", "--threat", "rotation=1", *words, "--count", "1", "--out", str(tmp_path / "run")]
+    assert main(run) == 2 and why in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
 def test_a_server_answers_about_a_product(tmp_path: Path) -> None:
@@ -90,6 +110,12 @@ def test_a_server_answers_about_a_product(tmp_path: Path) -> None:
         assert picture.status_code == 200 and picture.headers["content-type"] == "image/png"
         wrong = client.post("/v1/certify", json={"pixels": pixels, "method": "cover"})
         assert wrong.status_code == 422 and "a cover does not know shifts; methods that do: exact" in wrong.text
+
+
+def test_a_server_that_could_certify_nothing_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--port", "0", "--threat", "rotation=5", "brightness=0.1"]) == 2
+    said = capsys.readouterr().err
+    assert "nothing can be certified here: exact knows one transformation at a time" in said and "served at" not in said
 
 
 def test_a_blur_that_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

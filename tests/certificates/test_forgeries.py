@@ -254,3 +254,24 @@ def test_an_answer_is_about_one_picture_and_one_classifier(tmp_path: Path) -> No
     assert "different pictures" in problems(y, certificate=certificate)[0]
     assert "different pictures" in problems(x, certificate=EXACT)[0], "a certificate that does not say"
     assert "different classifiers" in problems(x, certificate=certificate, prediction=prediction)[0]
+
+
+@pytest.mark.parametrize("name", ["brightness then rotation", "rotation then power", "blur then brightness"])
+def test_no_cover_is_told_of_parts_that_no_cover_knows(name: str) -> None:
+    """The right parts pass; others do not, nor does another order, with everything that follows told anew."""
+    body = covered(threat=wc.Threat.rotation(3).then(brightness=0.1)).to_dict()
+    assert certificates.read(body).range is not None
+    told = {k: v for k, v in body.items() if k not in ("statement", "derived", "digest")}
+    box = told["threat"]["box"]
+    if name.startswith("brightness"):
+        for ends in (box, told["windows"]):
+            ends |= {end: ends[end][::-1] for end in ("lower", "upper")}
+    told["threat"]["transform"] = told["defence"]["transform"] = name
+    with pytest.raises(ValueError, match=f"no cover knows {name}"):
+        certificates.read(Covered.built(told).to_dict())
+
+
+def test_no_cover_is_told_of_interpolation_that_jumps() -> None:
+    told = covered(threat=wc.Threat.rotation(50, interpolation="nearest"))
+    with pytest.raises(ValueError, match="interpolates by nearest"):
+        certificates.read(told.to_dict())

@@ -145,3 +145,19 @@ def test_cells_with_too_small_an_error_show(kind: str, tmp_path: Path) -> None:
         assert problems(tmp_path, f) == []
         forged(tmp_path, kept, changed("margin", 1.1))
         assert any(f"picture {kept}: a margin of " in why for why in problems(tmp_path, f))
+
+
+@pytest.mark.parametrize("front", ["centred", "standard"])
+def test_a_cover_behind_a_front_comes_out_again(front: str, tmp_path: Path) -> None:
+    """Also where the front does not see all parts; less than its E shows."""
+    f = wc.Smoothed(linear(), noise=0.5, front=front)
+    threat = wc.Threat.rotation(degrees=1, quantized=False).then(brightness=0.5, l2=0.05)
+    certify_all(f, FEW.part(0, 1), tmp_path, threat, n=500)
+    assert problems(tmp_path, f) == []
+
+    def less(record: dict[str, Any]) -> None:
+        c = record["certificate"]
+        c["windows"]["E"] = c["error"]["E"] = 0.06
+
+    forged(tmp_path, 0, less)
+    assert any("E = 0.06 was told of a window" in why for why in problems(tmp_path, f))

@@ -79,7 +79,7 @@ def test_what_is_no_product() -> None:
         (lambda: threat.then(smoke=1), "not known"),
         (lambda: wc.Threat.brightness(0.1).then(power=0.1), "apply it before brightness"),
         (lambda: product(Rotation(), Volume()), "about pictures"),
-        (lambda: product(Rotation(), Brightness()).box(30), "one number"),
+        (lambda: product(Rotation(), Brightness()).box(30), "is 2 numbers ≥ 0"),
         (lambda: wc.Threat(Rotation(), Rotation().box(3), l2=-1.0), "ℓ2 norm of a perturbation"),
     ):
         with pytest.raises(ValueError, match=why):

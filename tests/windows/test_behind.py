@@ -174,6 +174,15 @@ def test_certificates_and_answers(tmp_path: Any) -> None:
             wc.Smoothed(Corner().eval(), noise=0.2, front="centred", **wrong)
 
 
+def test_an_added_norm_may_shrink_behind_a_front() -> None:
+    """Dividing by a large deviation leaves less of it: such a record passes its check."""
+    x = torch.zeros(1, 8, 8)
+    x[0, :4] = 1
+    f = wc.Smoothed(Corner().eval(), noise=0.2, front="standard")
+    made = f.certify(x, Threat.brightness(0.3, quantized=False).then(l2=0.1), n=2000, seed=0)
+    assert made.reach and made.error.E < 0.1 and certificates.read(made.to_dict()) == made
+
+
 def test_a_front_is_stored_with_its_classifier(tmp_path: Any) -> None:
     f = wc.Smoothed(network(), noise=0.2, front="centred")
     f.save(tmp_path / "f.safetensors")

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import warpcert as wc
+from warpcert import methods
 from warpcert.learn.data import load
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
@@ -146,3 +148,26 @@ def test_without_an_l2_part_nothing_is_added() -> None:
     threat = Threat.rotation(2)
     bare, more = (cover_windows(picture("mnist"), t, PLAIN, target=0.5) for t in (threat, threat.then(l2=0.05)))
     assert float(bare.E.max()) <= 0.5 and len(more) > len(bare)
+
+
+@pytest.mark.parametrize("parts", [{"rotation": 1}, {"rotation": 1, "brightness": 0.1}])
+def test_reduced_pictures_are_refused_at_once(parts: dict[str, Any]) -> None:
+    threat, halved_ = Threat.made_of(parts), Preprocess(halved=True)
+    f = wc.Smoothed(lambda z: z.flatten(1)[:, :2], noise=0.1, preprocess=halved_)
+    with pytest.raises(ValueError, match="reduce pictures to half"):
+        cover_windows(picture("checkerboard"), threat, halved_, target=0.5)
+    assert "reduce pictures to half" in methods.refusal(methods.chosen(f, "cover"), f, threat)
+
+
+def test_a_large_added_norm_is_as_large_in_float32() -> None:
+    """Of a picture far from [0,1], float32 rounds by more than of one inside."""
+    x, threat = picture("checkerboard"), Threat.rotation(0.0, quantized=False).then(l2=1e4)
+    windows = cover_windows(x, threat, BLUR, target=1.0)
+    assert float(windows.E[0]) > 1e4 and pieces.distances(
+        pieces.Scene(x.double(), threat, BLUR, True), windows.lower, windows.upper
+    )[0] > 1e4 * (1 + 1e-6)
+
+
+def test_more_cells_than_windows_are_refused_before_they_are_made() -> None:
+    with pytest.raises(ValueError, match="at least 40000000000 windows"):
+        cover_windows(picture("checkerboard"), Threat.translation(1e5), PLAIN, target=0.5)

@@ -65,6 +65,8 @@ class PyTorchTransformationSmoothing(PyTorchRandomizedSmoothing):  # type: ignor
             raise ValueError("ART smooths classifiers that vote once per sample, in float32: give such a wc.Smoothed")
         if not isinstance(classifier.network, torch.nn.Module):
             raise ValueError("ART needs a network that is an nn.Module")
+        if classifier.front != "none":
+            raise ValueError(f"ART does not know the front {classifier.front!r}: it would leave it out")
         about = {"threat": classifier.threat, "settings": _fitting(classifier)}
         made = cls(
             classifier.network,
@@ -93,6 +95,8 @@ class PyTorchTransformationSmoothing(PyTorchRandomizedSmoothing):  # type: ignor
 
     def certify(self, x: NDArray[Any], n: int, batch_size: int = 32) -> tuple[NDArray[Any], NDArray[Any]]:
         """Labels and certified radii, as ART's: −1 and 0.0 where it abstains."""
+        if len(self.threat.transform.parts) > 1:
+            raise ValueError(f"{self.threat.transform.name} has no single radius: ask for certificates(x, n) instead")
         found = self.certificates(x, n, batch_size)
         return np.array([c.label for c in found]), np.array([_radius(c) for c in found])
 

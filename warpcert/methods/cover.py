@@ -69,6 +69,8 @@ class Cover(Sampling):
                 f"cover certifies classifiers that smooth by noise alone, but this one smooths over {name} too: use "
                 "dist-x, or certify and deploy wc.Smoothed(network, noise=…)"
             )
+        if classifier.preprocess.halved:
+            return "cover does not know classifiers that reduce pictures to half their size"
         if classifier.step > 1:
             return "cover needs noise or a Lipschitz constant; a classifier behind levels is certified by exact"
         if not classifier.noise and classifier.lipschitz is None:

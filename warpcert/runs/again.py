@@ -17,6 +17,7 @@ from warpcert import statistics as stats
 from warpcert.certificates import ByMargins, Certificate, Covered, Kind
 from warpcert.certificates.sealed import picture_digest
 from warpcert.classifier import Classifier
+from warpcert.classifier.front import Front
 from warpcert.classifier.votes.voting import leads, logits_of
 from warpcert.errors.calibration import Calibration
 from warpcert.learn.data import Dataset
@@ -25,6 +26,7 @@ from warpcert.methods.cover import Cover
 from warpcert.numerics.box import Box
 from warpcert.runs.run import Run
 from warpcert.runs.summary import Row
+from warpcert.windows.behind import bounds_behind
 from warpcert.windows.cover import bounds
 
 __all__ = ["Again"]
@@ -78,8 +80,11 @@ class Again:
             return
         at = random.Random().sample(range(len(c.cells)), min(CELLS, len(c.cells)))
         lower, upper = (torch.from_numpy(end[at]).to(x.device) for end in (c.cells.lower, c.cells.upper))
-        inside = x, c.threat, self.classifier.preprocess
-        windows = bounds(lower, upper, *inside, self.method.centres == "rounded")
+        front, rounded = Front(self.classifier.front), self.method.centres == "rounded"
+        if front.name == "none":
+            windows = bounds(lower, upper, x, c.threat, self.classifier.preprocess, rounded)
+        else:
+            windows = bounds_behind(lower, upper, x, c.threat, front, rounded)
         E = torch.from_numpy(c.cells.E[at]).to(windows.E)
         if bool((E < (1 - ROUNDING) * windows.E).any()):
             i = int((E - windows.E).argmin())

@@ -20,6 +20,7 @@ class Contrast(Tone):
     noun: ClassVar[str] = "contrast change"
     composition: ClassVar[str] = "factors multiply: their logarithms add"
     pivot: ClassVar[float | None] = 0.0
+    largest: ClassVar[float] = 100.0
 
     def internal(self, surface: float) -> float:
         if surface <= -100:

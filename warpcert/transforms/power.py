@@ -32,6 +32,7 @@ class Power(Gradation):
     unit: ClassVar[str] = "in g"
     unit_name: ClassVar[str] = "g"
     noun: ClassVar[str] = "change of power"
+    largest: ClassVar[float] = 100.0
     composition: ClassVar[str] = "exponents multiply: their logarithms add"
 
     def value(self, gamma: Any, x: Any) -> Any:

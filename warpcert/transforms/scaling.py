@@ -20,6 +20,7 @@ class Scaling(Flow):
     unit: ClassVar[str] = "%"
     unit_name: ClassVar[str] = "per cent"
     noun: ClassVar[str] = "scaling"
+    largest: ClassVar[float] = 100.0
     composition: ClassVar[str] = "factors multiply: their logarithms add"
     natural_vignette: ClassVar[str] = "circle"
     generator: ClassVar[Matrix] = ((-1, 0), (0, -1))

@@ -20,6 +20,7 @@ class Volume(Tone):
     noun: ClassVar[str] = "volume change"
     composition: ClassVar[str] = "decibels add"
     pivot: ClassVar[float | None] = 0.0
+    largest: ClassVar[float] = 100.0
     item_dims: ClassVar[int] = 2
     low: ClassVar[float] = -1.0
     high: ClassVar[float] = 32767 / 32768

@@ -25,9 +25,9 @@ from warpcert.classifier.front import Front
 from warpcert.errors.float32 import UNIT
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Preprocess, SpatialTransform, Tone, kernels, product
-from warpcert.windows.cover import Windows, cover_windows, rounded_up
+from warpcert.windows.cover import Windows, bounds, cover_windows, rounded_up
 
-__all__ = ["cover_behind", "pictures_behind", "seen"]
+__all__ = ["bounds_behind", "cover_behind", "pictures_behind", "seen"]
 
 
 def seen(threat: Threat, front: Front) -> tuple[Threat | None, list[tuple[Tone, Box]]]:
@@ -58,7 +58,7 @@ def _handed_over(threat: Threat, rest: Threat | None, unseen: list[tuple[Tone, B
         rounding = float(tone.rounding(ends.new_tensor([-most, most]), _extent(box)).max())
         most = max(1.0, most * tone.top(_extent(box)))
         error, least = high * error + 1.01 * (rounding + 4 * most) * UNIT, least * low
-    return (math.sqrt(count) * error + threat.l2) / least
+    return (math.sqrt(count) * error + threat.l2 * (1 + 4 * UNIT)) / least
 
 
 def _extent(box: Box) -> float:
@@ -80,7 +80,23 @@ def cover_behind(x: Tensor, threat: Threat, front: Front, *, target: float, roun
         torch.cat((own, all_of_it[None].expand(len(found), -1)), 1)
         for own, all_of_it in zip((found.lower, found.upper), wide, strict=True)
     )
-    made = replace(found, lower=lower, upper=upper)
+    return _behind(replace(found, lower=lower, upper=upper), more, x, threat, front)
+
+
+def bounds_behind(lower: Tensor, upper: Tensor, x: Tensor, threat: Threat, front: Front, rounded: bool) -> Windows:
+    """These windows [J,d], whole along what the front does not see, with E_j behind the front."""
+    rest, unseen = seen(threat, front)
+    own = lower.shape[1] - len(unseen)
+    if rest is None:
+        found = Windows(lower, upper, lower.new_zeros(len(lower)), rounded, len(lower), 0.0)
+    else:
+        found = bounds(lower[:, :own], upper[:, :own], x, rest, Preprocess(), rounded)
+    found = replace(found, lower=lower, upper=upper)
+    return _behind(found, _handed_over(threat, rest, unseen, x.numel()), x, threat, front)
+
+
+def _behind(made: Windows, more: float, x: Tensor, threat: Threat, front: Front) -> Windows:
+    """With `more` added to E before the front, and E as the front leaves it."""
     E = list[Tensor]()
     for some in (slice(i, i + 256) for i in range(0, len(made), 256)):
         E.append(front.spread(made.E[some] + more, pictures_behind(made, x, threat, front, some)))

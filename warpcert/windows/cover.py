@@ -91,6 +91,8 @@ def cover_windows(
         raise ValueError("sound has no vignette and no blur; use a preprocess that does nothing")
     if why := unknown(transform):
         raise ValueError(why)
+    if preprocess.halved:
+        raise ValueError("a cover does not know classifiers that reduce pictures to half their size")
     scene = Scene(x.double(), threat, preprocess, rounded)
     if transform.interpolates and scene.kernel.gradient is None:
         raise ValueError(f"a cover needs a continuous interpolation; {threat.interpolation} jumps")
@@ -170,6 +172,9 @@ class _Search:
         its formula; for flows often enough for the widest window.
         """
         box, axes = self.scene.threat.box, []
+        if isinstance(self.scene.first, Shift):
+            sides = list(zip(box.lower, box.upper, strict=True))[:2]
+            self.check(math.prod(max(1, math.ceil(high) - math.floor(low)) for low, high in sides))
         for axis, (low, high) in enumerate(zip(box.lower, box.upper, strict=True)):
             ends = sorted({low, high, *self._cuts(axis, low, high)})
             ends = ends if len(ends) > 1 else ends * 2

@@ -340,7 +340,8 @@ def _distance(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
 def distances(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
     """E [J] ≥ ‖P x' − P z_j‖₂ for all x' that the attacker can hand over with γ in window j [J,d], P exact or float32.
 
-    P is symmetric with entries ≥ 0 and sums of rows ≤ 1, so ‖P‖₂ ≤ 1: an ℓ2 part adds no more than its own norm.
+    P is symmetric with entries ≥ 0 and sums of rows ≤ 1, so ‖P‖₂ ≤ 1: an ℓ2 part adds no more than its own norm, and
+    what float32 makes of that, as in `float_slack`.
     Windows of one parameter are at most `Scene.widest`; windows of shifts have no integer inside.
     """
     if bool((upper[:, 0] - lower[:, 0] > 1.001 * scene.widest).any()):
@@ -352,4 +353,5 @@ def distances(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
     room = max(1, (2**27 if scene.x.is_cuda else 2**22) // elements)
     parts = range(0, len(lower), room)
     bound = torch.cat([_distance(scene, lower[i : i + room], upper[i : i + room]) for i in parts])
-    return bound * (1 + FLOAT_SLACK) + FLOAT_SLACK + scene.float_slack + scene.threat.l2
+    added = scene.threat.l2 * (1 + (4 + 2 * (scene.preprocess.blur_size + 2)) * UNIT)
+    return bound * (1 + FLOAT_SLACK) + FLOAT_SLACK + scene.float_slack + added

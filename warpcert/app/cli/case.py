@@ -88,6 +88,7 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
     precision = "half" if args.half else facts["precision"]
     slack = {} if args.half and facts["precision"] != "half" else {"slack": facts["slack"]}
     if args.levels is not None and args.levels > 1:
+        _refuse_beside_levels(args)
         stem = {"stem": facts["stem"]} if "stem" in facts else {}
         return {"kind": "levels", "step": args.levels, **stem, "precision": precision, **slack}
     before = [args.interpolation, args.vignette, args.margin, args.blur, args.front]
@@ -103,12 +104,23 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
         name = named or next(iter(over), None) or (opened.about.threat or _no_transform()).transform.name
         over = {name: args.sigma} if any(args.sigma) else {}
     if not noise and not over:
+        if args.front not in (None, "none"):
+            raise ValueError("a front stands before noise: add --noise, or leave --front out")
         return {"kind": "plain", **common}
     turned = args.interpolation or facts.get("interpolation", "bicubic")
     nested = facts.get("nested", False) if args.nested is None else args.nested
     front = args.front or facts.get("front", "none")
     common |= {} if front == "none" else {"front": front}
     return {"kind": "smoothed", "noise": noise, "over": over, "interpolation": turned, "nested": nested, **common}
+
+
+def _refuse_beside_levels(args: argparse.Namespace) -> None:
+    """What nothing would come of: levels stand alone before the network."""
+    names = ("noise", "sigma", "nested", "interpolation", "vignette", "margin", "blur", "front")
+    given = {name: getattr(args, name) for name in names}
+    idle = (None, "none", 0.0, [0.0])
+    if flags := [f"--{name}" for name, value in given.items() if value not in idle]:
+        raise ValueError(f"nothing but levels stands before a network behind levels: leave {', '.join(flags)} out")
 
 
 def _no_transform() -> Threat:

@@ -13,7 +13,7 @@ from warpcert.certificates.cells import Cells
 from warpcert.certificates.covered import Covered
 from warpcert.certificates.margins import ByMargins
 from warpcert.certificates.verify.common import near, refuse, spends
-from warpcert.transforms import Box
+from warpcert.transforms import Box, Flow, Gradation, Shift, Tone, kernels
 
 __all__ = ["covered", "layers", "margins"]
 
@@ -77,7 +77,10 @@ def _check_slope(c: ByMargins) -> None:
 def _tiled(c: Cells, sure: NDArray[np.bool_]) -> bool:
     """The cells lie in Γ and do not overlap, E is not below theirs, and those that are sure hold the claimed range."""
     w, gamma = c.cells, c.threat.box
-    refuse(not (c.threat.l2 <= w.E).all() or not w.E.max() <= c.error.E, "E is not below that of a window")
+    _refuse_unknown(c)
+    scaled = isinstance(c, Covered) and c.defence.front == "standard"  # divides by a deviation that is not told
+    added = 0.0 if scaled else c.threat.l2
+    refuse(not (added <= w.E).all() or not w.E.max() <= c.error.E, "E is not below that of a window")
     lower, upper = np.array(gamma.lower), np.array(gamma.upper)
     refuse(bool((w.lower < lower).any() or (w.upper > upper).any()), "every window is a cell of Γ")
     refuse(bool((layers(gamma, w.lower, w.upper) > 1).any()), "windows overlap")
@@ -86,6 +89,20 @@ def _tiled(c: Cells, sure: NDArray[np.bool_]) -> bool:
     claimed = c.reach or gamma.scaled(0.0)
     meets = sure & (w.lower <= claimed.upper).all(1) & (w.upper >= claimed.lower).all(1)
     return bool(meets.any()) and bool((layers(claimed, w.lower[meets], w.upper[meets]) >= 1).all())
+
+
+def _refuse_unknown(c: Cells) -> None:
+    """Bounds are known for a flow, a shift, a tone or a gradation, and tones after it, and for no interpolation that
+    jumps.
+    """
+    t = c.threat.transform
+    first, *others = t.parts
+    known = isinstance(first, Flow | Shift | Tone | Gradation) and all(isinstance(part, Tone) for part in others)
+    refuse(not known, f"no cover knows {t.name}")
+    jumps = t.interpolates and kernels.kernel(c.threat.interpolation).gradient is None
+    halved = (c.defence.preprocess if isinstance(c, Covered) else c.preprocess).halved  # type: ignore[attr-defined]
+    refuse(halved, "no cover knows pictures that are reduced to half their size")
+    refuse(jumps, f"no cover knows an attacker who interpolates by {c.threat.interpolation}")
 
 
 def layers(box: Box, lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.int32]:

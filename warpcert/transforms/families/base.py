@@ -42,6 +42,7 @@ class Transform(ABC):
     low: ClassVar[float] = 0.0
     high: ClassVar[float] = 1.0
     step: ClassVar[float] = 1 / 255  # between neighbouring values of what the attacker hands over
+    largest: ClassVar[float] = 1e6  # |γ|: ranges beyond it mean nothing, and floating point does not hold them
     one_sided: ClassVar[bool] = False  # whether γ < 0 makes no sense: then no noise over γ does
     disc: ClassVar[bool] = False  # whether a box ±r stands for the disc of radius r in it
     no_error_bound: ClassVar[str] = ""  # why what q does between two of them has no proved bound, if that is so

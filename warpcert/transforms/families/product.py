@@ -58,7 +58,9 @@ class Product(Transform):
         if len(surface) == self.dim:
             wanted = [part.dim for part in self.made_of]
         if len(surface) != sum(wanted):
-            raise ValueError(f"the range of {self.noun} is one number ≥ 0 for each of {sum(wanted)}; got {surface}")
+            raise ValueError(
+                f"the range of {self.noun} is {sum(wanted)} numbers ≥ 0, one for each parameter; got {surface}"
+            )
         boxes, first = [], 0
         for part, count in zip(self.made_of, wanted, strict=True):
             boxes.append(part.box(*surface[first : first + count]))

@@ -67,7 +67,9 @@ class Tone(PointwiseTransform):
 
     @final
     def top(self, extent: float) -> float:
-        away = abs(self.pivot or 0.0)
+        if self.pivot is None:
+            return 1 + extent
+        away = abs(self.pivot)
         return math.exp(extent) * (1 + away) + away + extent
 
     @final
@@ -85,4 +87,6 @@ class Tone(PointwiseTransform):
     @final
     def allowance(self, extent: float) -> float:
         """More than the largest `rounding` of a value in [−1,1], and the same for every tone about 0."""
+        if self.pivot is None:
+            return 8 * (1 + extent)
         return 8 * (1 + extent) * math.exp(extent) * (1 + abs(self.pivot or 0.0))

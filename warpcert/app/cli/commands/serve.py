@@ -55,6 +55,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     try:
         import uvicorn
 
+        from warpcert import methods
         from warpcert.app.cli.case import parts_of
         from warpcert.app.serve.connections import impatient, listen
         from warpcert.app.serve.limits import LOCAL, Limits, hosts_of
@@ -64,6 +65,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         from warpcert.threat import Threat
     except ImportError as error:
         raise ValueError(f"{error.name} is missing: pip install 'warpcert[serve]' brings it") from None
+    parts = parts_of(args)
     limits = Limits(
         body=args.max_body, n=args.max_n, gamma=args.max_gamma, seconds=args.time_limit, waiting=args.queue
     )  # fmt: skip
@@ -75,9 +77,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
             device=args.device,
             transform=args.transform,
             gamma=args.gamma,
-            threat=None if (parts := parts_of(args)) is None else Threat.made_of(parts),
+            threat=None if parts is None else Threat.made_of(parts),
             calibration=args.calibration,
         )
+        if parts is not None and not served.methods:
+            own = methods.chosen(served.classifier)
+            raise ValueError(f"nothing can be certified here: {methods.refusal(own, served.classifier, served.threat)}")
         if args.max_gamma is not None and len(served.threat.transform.parts) > 1:
             raise ValueError("--max-gamma is for a threat of one part: a product is served within its own range")
         server = Server(served, limits, batching=not args.no_batching, threads=args.threads or os.cpu_count() or 1)
