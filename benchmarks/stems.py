@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from warpcert.classifier import Levels
-from warpcert.classifier.stem import Front, Stem
+from warpcert.classifier.stem import Stem, Stemmed
 from warpcert.classifier.swift import swift
 from warpcert.exhaustive.enumeration import Chunks, plan
 from warpcert.exhaustive.sight import find_means
@@ -39,7 +39,7 @@ def clock(x: Tensor) -> float:
     return time.perf_counter()
 
 
-def enumerated(x: Tensor, threat: Threat, front: Front) -> dict[str, float]:
+def enumerated(x: Tensor, threat: Threat, front: Stemmed) -> dict[str, float]:
     """What one slice holds, and the seconds to find its crossings and to make its pictures."""
     began = clock(x)
     c = find_means(x, threat, threat.off_by, front)
@@ -106,7 +106,7 @@ def main() -> None:
         for step, stem, rounds in CASES:
             threat = Threat.rotation(args.gamma, quantized=rounds)
             row = {"picture": index, "stem": stem.in_words(step), "attacker": "8-bit" if rounds else "real-valued"}
-            row |= enumerated(x, threat, Front(step, stem))
+            row |= enumerated(x, threat, Stemmed(step, stem))
             print(json.dumps(row | (asked(x, threat, step, stem) if args.network else {})), flush=True)
 
 

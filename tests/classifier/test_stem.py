@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from warpcert.classifier.rounding import coarsened
-from warpcert.classifier.stem import Front, Stem
+from warpcert.classifier.stem import Stem, Stemmed
 
 
 def picture(seed: int, shape: tuple[int, ...] = (2, 3, 16, 16)) -> Tensor:
@@ -43,12 +43,12 @@ def test_levels_of_8_bit_pictures_are_exact(stem: Stem, step: int) -> None:
     v[1] = v[1] // 16 * 16  # means on thresholds, which are half a lattice step away in truth
     wanted = [by_hand(each, step, stem) for each in v]
     for dtype in (torch.float32, torch.float64):
-        assert Front(step, stem).levels(v.to(dtype) / 255).tolist() == wanted
+        assert Stemmed(step, stem).levels(v.to(dtype) / 255).tolist() == wanted
 
 
 @pytest.mark.parametrize("enlarge", ["bilinear", "nearest"])
 def test_grey_and_constant_pictures_are_shown_as_they_are(enlarge: str) -> None:
-    front = Front(32, Stem(2, 4, 16, enlarge))
+    front = Stemmed(32, Stem(2, 4, 16, enlarge))
     for colour in ((0, 0, 0), (64, 64, 64), (255, 255, 255), (96, 64, 96), (160, 128, 128)):
         flat = torch.tensor(colour).view(1, 3, 1, 1).expand(1, 3, 8, 8) / 255
         near = 255 * front(flat)
@@ -59,12 +59,12 @@ def test_grey_and_constant_pictures_are_shown_as_they_are(enlarge: str) -> None:
 
 def test_one_pixel_is_the_usual_level() -> None:
     x = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(Front(16, Stem(1, 1))(x), coarsened(x, 16))
+    assert torch.equal(Stemmed(16, Stem(1, 1))(x), coarsened(x, 16))
 
 
 def test_what_the_network_sees_is_exact_in_float32() -> None:
     """The same in float64, rounded once."""
-    front, shape = Front(16, Stem(2, 16, 4)), (3, 32, 32)
+    front, shape = Stemmed(16, Stem(2, 16, 4)), (3, 32, 32)
     levels = front.levels(picture(3, (1, *shape)) / 255)
     parts = zip(front.stem.planes(16, shape), levels.split([256, 4, 4], 1), strict=True)
     small = [(plane, plane.shown(k).double().view(1, 1, 32 // plane.side, -1)) for plane, k in parts]
@@ -76,10 +76,10 @@ def test_what_the_network_sees_is_exact_in_float32() -> None:
 def test_rounding_first_hides_the_attackers_arithmetic() -> None:
     x = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     rounded = (255 * x + 0.5).floor() / 255
-    assert torch.equal(Front(8, Stem()).levels(x), Front(8, Stem()).levels(rounded))
-    free = Front(8, Stem(rounds=False))
+    assert torch.equal(Stemmed(8, Stem()).levels(x), Stemmed(8, Stem()).levels(rounded))
+    free = Stemmed(8, Stem(rounds=False))
     assert not torch.equal(free.levels(x), free.levels(rounded)), "without it rounding is seen"
-    assert torch.equal(free.levels(rounded), Front(8, Stem()).levels(rounded))
+    assert torch.equal(free.levels(rounded), Stemmed(8, Stem()).levels(rounded))
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_rounding_first_hides_the_attackers_arithmetic() -> None:
         (lambda: Stem(chroma=5), "squares of 1, 2, 4, 8 or 16"),
         (lambda: Stem(chroma_step=2), "4, 8, 16, 32 or 64"),
         (lambda: Stem(enlarge="cubic"), "bilinear or nearest"),
-        (lambda: Front(3), "power of two"),
-        (lambda: Front()(torch.zeros(1, 3, 30, 32)), "do not fill"),
-        (lambda: Front()(torch.zeros(1, 2, 32, 32)), "grey or colour"),
+        (lambda: Stemmed(3), "power of two"),
+        (lambda: Stemmed()(torch.zeros(1, 3, 30, 32)), "do not fill"),
+        (lambda: Stemmed()(torch.zeros(1, 2, 32, 32)), "grey or colour"),
     ],
 )
 def test_what_does_not_fit_is_said(make: object, message: str) -> None:

@@ -16,7 +16,7 @@ import warpcert as wc
 from warpcert import certificates
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels
-from warpcert.classifier.stem import Front, Stem
+from warpcert.classifier.stem import Stem, Stemmed
 from warpcert.classifier.storage import configured
 from warpcert.exhaustive import rounded
 from warpcert.exhaustive.crossings import Crossings, levels
@@ -36,7 +36,7 @@ def known(c: Crossings) -> set[bytes]:
     return {row.tobytes() for part, _ in images(made) for row in part.numpy()}
 
 
-def misses(c: Crossings, x: Tensor, threat: Threat, front: Front, gamma: Tensor) -> int:
+def misses(c: Crossings, x: Tensor, threat: Threat, front: Stemmed, gamma: Tensor) -> int:
     """How many γ have other levels than those enumerated, computed in float64 and handed over in float32."""
     every, missed = known(c), 0
     for part in gamma.split(4096):
@@ -49,7 +49,7 @@ def misses(c: Crossings, x: Tensor, threat: Threat, front: Front, gamma: Tensor)
 @pytest.mark.parametrize("name", ["noise", "float", "binary", "constant", "dot"])
 def test_every_attack_is_enumerated(name: str, quantized: bool, rounds: bool, generator: torch.Generator) -> None:
     shape, stem, step = ((1, 6, 8), Stem(2, 2), 8) if name == "dot" else ((3, 8, 4), Stem(2, 4, 8), 16)
-    x, front = picture(name, shape), Front(step, replace(stem, rounds=rounds))
+    x, front = picture(name, shape), Stemmed(step, replace(stem, rounds=rounds))
     for key, ends in THREATS.items():
         threat = Threat.of(key, *ends, quantized=quantized)
         c = find_means(x, threat, threat.off_by, front)
@@ -64,7 +64,7 @@ def test_every_attack_is_enumerated(name: str, quantized: bool, rounds: bool, ge
 def test_settled_levels_are_right_and_events_narrow(quantized: bool, rounds: bool) -> None:
     """Between events the levels are what the attack gives: nothing is enumerated in their place."""
     x, threat = noise(3, (3, 8, 8)), Threat.rotation(15, quantized=quantized)
-    front = Front(16, Stem(2, 4, 16, rounds=rounds))
+    front = Stemmed(16, Stem(2, 4, 16, rounds=rounds))
     c = find_means(x, threat, threat.off_by, front)
     state, ends = c.start.long().numpy(), [c.gamma[0], *c.upper.tolist()]
     begins = [*c.lower.flip(0).cummin(0).values.flip(0).tolist(), c.gamma[1]]
@@ -83,7 +83,7 @@ def test_settled_levels_are_right_and_events_narrow(quantized: bool, rounds: boo
 @pytest.mark.parametrize("rounds", [True, False])
 def test_a_sloppy_attacker_is_enumerated(rounds: bool, generator: torch.Generator) -> None:
     x, threat, sloppy = noise(5, (3, 4, 8)), Threat.rotation(20, quantized=False), 1e-5
-    front = Front(32, Stem(2, 4, 16, rounds=rounds))
+    front = Stemmed(32, Stem(2, 4, 16, rounds=rounds))
     c = find_means(x, threat, sloppy, front)
     every = known(c)
     inside = c.lower + (c.upper - c.lower) * torch.rand(len(c), generator=generator)
@@ -96,7 +96,7 @@ def test_a_sloppy_attacker_is_enumerated(rounds: bool, generator: torch.Generato
 @pytest.mark.parametrize(("quantized", "rounds"), CASES[1:])
 def test_dropping_or_moving_one_crossing_is_noticed(quantized: bool, rounds: bool, generator: torch.Generator) -> None:
     x, threat = noise(6, (3, 8, 4)), Threat.rotation(25, quantized=quantized)
-    front = Front(16, Stem(1, 2, 16, rounds=rounds))
+    front = Stemmed(16, Stem(1, 2, 16, rounds=rounds))
     c = find_means(x, threat, threat.off_by, front)
     gamma = threat.box.uniform(20_000, generator)[:, 0]
     assert misses(c, x, threat, front, gamma) == 0
@@ -113,7 +113,7 @@ def test_dropping_or_moving_one_crossing_is_noticed(quantized: bool, rounds: boo
 def test_the_reach_of_rounding_is_needed(monkeypatch: pytest.MonkeyPatch, generator: torch.Generator) -> None:
     """With a hundredth of it, crossings of rounded means are overlooked."""
     x, threat, real = noise(3, (3, 8, 8)), Threat.rotation(20), rounded._runs
-    front, gamma = Front(16, Stem(4, 4, 16)), threat.box.uniform(15_000, generator)[:, 0]
+    front, gamma = Stemmed(16, Stem(4, 4, 16)), threat.box.uniform(15_000, generator)[:, 0]
     assert misses(find_means(x, threat, 1e-12, front), x, threat, front, gamma) == 0
     monkeypatch.setattr(rounded, "_runs", lambda means, ends, reach: real(means, ends, reach / 100))
     try:
@@ -142,7 +142,7 @@ def test_slopes_of_means_are_derivatives_and_bounds_hold(plane: int, generator: 
         assert bool((now.slope.abs() <= look.steep + 1e-9).all())
         assert bool(((now.value - look.value).abs() <= half * look.steep + 1e-9).all())
     turned = transform(x / 255, middle[:40, None])
-    seen = Front(16, Stem(2, 4, 8, rounds=False)).levels(turned)
+    seen = Stemmed(16, Stem(2, 4, 8, rounds=False)).levels(turned)
     start = sum(p.cells(8, 8) for p in Stem(2, 4, 8).planes(16, (3, 8, 8))[:plane])
     exact = path.look(item[:40], middle[:40], 0 * half[:40]).value
     assert torch.equal(nearest(exact, path.top), seen[torch.arange(40), start + item[:40]].long())
@@ -161,7 +161,7 @@ def network(x: Tensor, seed: int) -> nn.Module:
 def test_the_range_is_sound_and_ends_at_a_counterexample(quantized: bool, rounds: bool) -> None:
     x, threat = noise(2, (3, 8, 8)).float() / 255, Threat.rotation((-40, 30), quantized=quantized)
     stem = Stem(2, 4, 16, rounds=rounds)
-    f = Levels(network(Front(16, stem)(x[None])[0], 2), 16, stem=stem)
+    f = Levels(network(Stemmed(16, stem)(x[None])[0], 2), 16, stem=stem)
     made = f.certify(x, threat)
     assert isinstance(made, Exhausted) and made.found is not None and made.counterexample is not None
     assert 0.01 < made.found.held < 1 and made.label == f.predict(x) and made.stem == stem
@@ -185,7 +185,7 @@ def test_a_stem_is_a_fact_only_where_there_is_one(tmp_path: Path) -> None:
     assert stemmed.fingerprint != Levels(net, 16, stem=Stem(rounds=False)).fingerprint
     again = configured(net, stemmed.facts)
     assert again.fingerprint == stemmed.fingerprint and again.stem == Stem()
-    assert torch.equal(stemmed(x[None]), net(Front(16, Stem())(x[None]))) and stemmed.predict(x) == again.predict(x)
+    assert torch.equal(stemmed(x[None]), net(Stemmed(16, Stem())(x[None]))) and stemmed.predict(x) == again.predict(x)
     own = wc.load("mnist-rotation-exact")
     behind = configured(own.network, own.facts | {"stem": {"luma": 2, "chroma": 2}}, own.about)
     behind.save(tmp_path / "f.safetensors")

@@ -11,7 +11,7 @@ from warpcert.classifier.base import About, Classifier
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.plain import answers, deterministic
 from warpcert.classifier.rounding import check_step, coarsened
-from warpcert.classifier.stem import Front, Stem
+from warpcert.classifier.stem import Stem, Stemmed
 from warpcert.classifier.votes.voting import Logits
 from warpcert.transforms import Transform
 
@@ -59,7 +59,7 @@ class Levels(Classifier):
 
     def forward(self, batch: Tensor) -> Tensor:
         if self.stem is not None:
-            return self.logits(Front(self.step, self.stem)(batch))
+            return self.logits(Stemmed(self.step, self.stem)(batch))
         return self.logits(coarsened(batch, self.step).float())
 
     def predict(self, x: Tensor) -> int | list[int]:

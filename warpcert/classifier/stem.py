@@ -24,7 +24,7 @@ from torch.nn.functional import interpolate
 
 from warpcert.classifier.rounding import check_step, highest
 
-__all__ = ["Front", "Plane", "Stem"]
+__all__ = ["Plane", "Stem", "Stemmed"]
 
 _SIDES = (1, 2, 4, 8, 16)
 _ENLARGE = ("bilinear", "nearest")
@@ -130,7 +130,7 @@ _USUAL = Stem()
 
 
 @final
-class Front(nn.Module):
+class Stemmed(nn.Module):
     """Pictures [B,C,H,W] in [0, 1] → what a network behind `Stem` sees of them, float32 [B,C,H,W]; without gradient."""
 
     def __init__(self, step: int = 32, stem: Stem = _USUAL) -> None:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from warpcert.exhaustive.glance import Glance, glance
-from warpcert.exhaustive.judge import Terms
+from warpcert.exhaustive.judge import Terms, relative_lead
 from warpcert.exhaustive.paths import refusal
 from warpcert.exhaustive.verify import LESS, Verdict, verify
 from warpcert.threat import Threat
@@ -114,9 +114,7 @@ class _Walk:
             with torch.inference_mode():
                 logits = self.classifier(pictures.float())
             label = int(logits[0].argmax()) if label < 0 else label
-            own = torch.tensor(label, device=logits.device)
-            others = logits.index_fill(1, own, -math.inf).amax(1)
-            lead = (logits[:, label] - others) / logits.abs().amax(1).clamp_min(1)
+            lead = relative_lead(logits, torch.tensor(label, device=logits.device))
             asked += len(some)
             bad = (~(lead > self.terms.slack)).nonzero()[:, 0].tolist()
             if bad:

@@ -16,7 +16,7 @@ from warpcert.exhaustive.crossings import levels
 from warpcert.exhaustive.sight import Sight
 from warpcert.threat import Threat
 
-__all__ = ["Judge", "Terms"]
+__all__ = ["Judge", "Terms", "relative_lead"]
 
 _VALUES = 1 << 22  # pixels of the probe's pictures made at once
 
@@ -64,6 +64,14 @@ class _Asked(NamedTuple):
     ready: torch.cuda.Event | None
 
 
+def relative_lead(logits: Tensor, label: Tensor) -> Tensor:
+    """By how much a label leads, in units of max(1, largest |logit|) of the image, [B]; NaN for logits that are not
+    finite, which do not lead.
+    """
+    others = logits.index_fill(1, label, -math.inf).amax(1)
+    return (logits.index_select(1, label.reshape(1))[:, 0] - others) / logits.abs().amax(1).clamp_min(1)
+
+
 @final
 class Judge:
     """Asks f about images. `limit` is the least onset, as a multiple of Γ, of an image that failed."""
@@ -96,12 +104,7 @@ class Judge:
 
     @torch.inference_mode()
     def _leads(self, states: Tensor) -> Tensor:
-        """By how much label leads, in units of max(1, largest |logit|) of the image, [B]. Logits that are not finite do
-        not lead.
-        """
-        logits = self._logits(states)
-        others = logits.index_fill(1, self.own, -math.inf).amax(1)
-        return (logits[:, self.label] - others) / logits.abs().amax(1).clamp_min(1)
+        return relative_lead(self._logits(states), self.own)
 
     def probe(self, count: int) -> Tensor:
         """Looks for the counterexample nearest to 0 on a grid of γ: cheap, and most pictures that have one show it.

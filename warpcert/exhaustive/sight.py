@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from warpcert.classifier.rounding import level, shown
-from warpcert.classifier.stem import Front, Stem
+from warpcert.classifier.stem import Stem, Stemmed
 from warpcert.exhaustive.crossings import Crossings, find_crossings, joined, levels
 from warpcert.exhaustive.means import Means, of_means
 from warpcert.exhaustive.paths import Moved, refusal
@@ -89,7 +89,7 @@ class Squares(Sight):
 
     def __init__(self, x: Tensor, threat: Threat, tolerance: float, step: int, stem: Stem) -> None:
         super().__init__(x, threat)
-        self.tolerance, self.front = tolerance, Front(step, stem)
+        self.tolerance, self.front = tolerance, Stemmed(step, stem)
         self.planes = stem.planes(step, tuple(x.shape))
         self.rounded = stem.rounds or threat.quantized
 
@@ -113,7 +113,7 @@ class Squares(Sight):
 
 
 def find_means(
-    x: Tensor, threat: Threat, tolerance: float, front: Front, near: tuple[float, float] | None = None
+    x: Tensor, threat: Threat, tolerance: float, front: Stemmed, near: tuple[float, float] | None = None
 ) -> Crossings:
     """All events of the levels that `front` makes of x [C,H,W] for γ ∈ Γ, or in the interval [near].
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from warpcert import transforms
 from warpcert.classifier.rounding import coarsened
-from warpcert.classifier.stem import Front
+from warpcert.classifier.stem import Stemmed
 from warpcert.learn.recipe import Recipe
 
 __all__ = ["Views", "delayed", "generator"]
@@ -51,7 +51,7 @@ class Views:
         self.width = torch.tensor(box.upper, device=device) - self.lower
         self.noise, self.preprocess = defence.sigma_noise, defence.preprocess
         self.smoothed = any(defence.sigma_param)
-        self.front = Front(recipe.levels, recipe.stem) if recipe.stem else None
+        self.front = Stemmed(recipe.levels, recipe.stem) if recipe.stem else None
 
     @torch.no_grad()
     def __call__(self, x: Tensor, draw: torch.Generator) -> Tensor:
