@@ -146,6 +146,53 @@ FORGED: dict[str, Certificate] = {
 }
 
 
+STEM = {"luma": 2, "chroma": 4, "chroma_step": None, "enlarge": "bilinear", "rounds": True}
+CONTRADICTIONS: dict[str, Certificate] = {  # the statement tells the same as the facts
+    "an unknown precision": replace(JOINT, classifier=subject("smoothed", precision="double")),
+    "half precision, rounded less than once": replace(JOINT, classifier=subject("smoothed", precision="half")),
+    "no slack": replace(
+        EXACT, classifier=subject("levels", slack=0.0), found=replace(EXACT.found, slack=0.0, margin=0.1)
+    ),
+    "noise of a plain one": replace(MARGINS, classifier=subject("plain", noise=0.1)),
+    "a fact that nobody knows": replace(EXACT, classifier=subject("levels", dropout=0.1)),
+    "a fact that is missing": replace(JOINT, classifier=subject("smoothed", slack=None)),
+    "steps of 7": replace(EXACT, step=7, classifier=subject("levels", step=7)),
+    "steps of 8.0": replace(EXACT, classifier=subject("levels", step=8.0)),
+    "means that are not rounded": replace(EXACT, step=1, classifier=subject("levels", step=1, stem=STEM)),
+    "means of squares of 3": replace(EXACT, classifier=subject("levels", stem=STEM | {"luma": 3})),
+    "a stem without levels": replace(MARGINS, classifier=subject("plain", stem=STEM)),
+    "a Lipschitz constant in half precision": replace(
+        MARGINS,
+        classifier=subject("plain", precision="half", slack=0.01),
+        margins=replace(MARGINS.margins, slack=0.01),
+    ),
+    "a front before turns": replace(
+        JOINT, classifier=subject("smoothed", front="centred"), defence=replace(JOINT.defence)
+    ),
+    "a front of levels": replace(EXACT, classifier=subject("levels", front="centred")),
+    "a front that is none, and says so": replace(JOINT, classifier=subject("smoothed", front="none")),
+    "turns of two kinds": replace(JOINT, classifier=subject("smoothed", over={"rotation": [30.0], "scaling": [10.0]})),
+    "scores withheld, a former fingerprint made up": replace(
+        EXACT, scores=None, label=3, classifier=replace(EXACT.classifier, formerly="feed" * 16)
+    ),
+    "a former fingerprint of another classifier": replace(
+        JOINT, classifier=replace(SUBJECT, formerly="f14e3956d4b391b0" * 4)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_of_classifiers_that_cannot_exist_nothing_is_said(name: str, tmp_path: Path) -> None:
+    c = CONTRADICTIONS[name]
+    with pytest.raises(ValueError, match=r"no classifier has these facts|no such fingerprint"):
+        certificates.read(written(c))
+    label = {"label": 1, "rule": "deterministic", "classes": 2, "logits": [[1, 1.0], [0, 0.0]], "version": "0.1.0"}
+    (tmp_path / "answer.json").write_text(
+        json.dumps(sealed_answer(torch.zeros(1, 2, 2), prediction=label | {"classifier": vars(c.classifier)}))
+    )
+    assert len(verify_file(tmp_path / "answer.json")) == 1
+
+
 def written(c: Certificate) -> dict[str, Any]:
     """Its record; where not even its sentence can be made, without what follows."""
     try:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["SLACK", "About", "Classifier", "Proved", "Rest", "fingerprint_of", "lipschitz_of", "prepared"]
 
 SLACK = {"float32": 1e-4, "half": 1e-2}  # relative to the largest logit: allows for rounding between batch sizes
+LEAST_SLACK = {"float32": 2.0**-24, "half": 2.0**-11}  # one rounding of one number
 
 
 @final
@@ -94,8 +95,9 @@ class Classifier(nn.Module, ABC):
         if isinstance(network, Classifier):
             raise ValueError(f"{type(network).__name__} is a classifier already: give the network itself")
         self.precision, self.slack = precision, SLACK[precision] if slack is None else float(slack)
-        if not (math.isfinite(self.slack) and self.slack >= 0):
-            raise ValueError(f"the slack on logits must be finite and ≥ 0; got {slack}")
+        if not LEAST_SLACK[precision] <= self.slack < math.inf:
+            least = f"not below one rounding ({LEAST_SLACK[precision]:.1g} in {precision})"
+            raise ValueError(f"the slack on logits must be finite and {least}; got {slack}")
         self.network = _halved(network) if precision == "half" else network
         self._identified: tuple[tuple[Any, ...], str] | None = None
         self.about = about or About()

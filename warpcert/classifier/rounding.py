@@ -17,7 +17,7 @@ __all__ = ["check_step", "coarsened", "highest", "level", "shown"]
 def check_step(step: int) -> int:
     if step not in (1, 2, 4, 8, 16, 32, 64):
         raise ValueError(f"the step between coarse levels must be a power of two from 1 to 64; got {step}")
-    return step
+    return int(step)
 
 
 def highest(step: int) -> int:

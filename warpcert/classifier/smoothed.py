@@ -65,7 +65,7 @@ class Smoothed(Classifier):
         kernels.kernel(interpolation)
         self.preprocess, self.noise, self.interpolation = preprocess, float(noise), interpolation
         self.front = front
-        self.lipschitz, self.nested = lipschitz_of(network, lipschitz, self.precision), nested
+        self.lipschitz, self.nested = lipschitz_of(network, lipschitz, self.precision), bool(nested)
         self.over = {name: _sigmas(name, sigma) for name, sigma in (over or {}).items()}
         if not math.isfinite(self.noise) or self.noise < 0 or not (self.noise or self.over):
             raise ValueError(f"smoothing needs noise ≥ 0 and, without noise, parameters to smooth over; got {noise}")

@@ -94,10 +94,14 @@ class Stem:
 
     def __post_init__(self) -> None:
         for name in ("luma", "chroma"):
-            if getattr(self, name) not in _SIDES:
-                raise ValueError(f"a stem averages over squares of 1, 2, 4, 8 or 16 pixels; got {name} = {self.luma}")
+            if (side := getattr(self, name)) not in _SIDES:
+                raise ValueError(f"a stem averages over squares of 1, 2, 4, 8 or 16 pixels; got {name} = {side}")
+            object.__setattr__(self, name, int(side))
         if self.chroma_step is not None and check_step(self.chroma_step) < 4:
             raise ValueError(f"levels of colour are 4, 8, 16, 32 or 64 apart; got {self.chroma_step}")
+        if self.chroma_step is not None:
+            object.__setattr__(self, "chroma_step", int(self.chroma_step))
+        object.__setattr__(self, "rounds", bool(self.rounds))
         if self.enlarge not in _ENLARGE:
             raise ValueError(f"means are enlarged {' or '.join(_ENLARGE)}; got {self.enlarge!r}")
 

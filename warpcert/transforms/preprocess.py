@@ -62,9 +62,10 @@ class Preprocess:
         if not (math.isfinite(sigma) and sigma >= 0):
             raise ValueError(f"the blur's σ must be finite and ≥ 0 (0: no blur); got {sigma}")
         size = 2 * math.ceil(2 * sigma) + 1 if blur_size is None else blur_size
-        if size < 1 or size % 2 == 0:
+        if size < 1 or size % 2 != 1:
             raise ValueError(f"blur_size must be odd and ≥ 1; got {size}")
-        for name, value in (("vignette", vignette), ("margin", margin), ("blur_sigma", sigma), ("blur_size", size)):
+        sizes = {"blur_sigma": sigma, "blur_size": int(size)}
+        for name, value in {"vignette": vignette, "margin": margin, **sizes}.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "halved", bool(halved))
 

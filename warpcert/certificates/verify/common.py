@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from typing import Any
 
@@ -11,7 +9,6 @@ from warpcert.certificates.base import Certificate
 from warpcert.certificates.evidence import ErrorBound, Kind
 from warpcert.certificates.exhausted import Exhausted
 from warpcert.certificates.margins import ByMargins
-from warpcert.classifier.stem import Stem
 
 __all__ = ["answers", "near", "rank", "refuse", "spends", "together"]
 
@@ -66,14 +63,9 @@ def _words(c: Certificate) -> None:
 
 
 def _whom(c: Certificate) -> None:
-    """Classifier, defence and threat go together, and the fingerprint follows from network and facts."""
-    facts, t = c.classifier.facts, c.threat.transform
-    if facts is None:
-        raise ValueError("the facts of the classifier are not told")
-    text = json.dumps({"network": c.classifier.network, "facts": facts}, sort_keys=True)
-    wanted = hashlib.sha256(text.encode()).hexdigest()
-    refuse(c.classifier.fingerprint != wanted, "the fingerprint does not follow from network and facts")
-    _facts(c, facts)
+    """Classifier, defence and threat go together."""
+    t = c.threat.transform
+    _facts(c, c.classifier.facts or {})
     defence = getattr(c, "defence", None)
     if defence is not None:
         refuse(
@@ -109,7 +101,6 @@ def _facts(c: Certificate, facts: dict[str, Any]) -> None:
         nested = getattr(c, "form", "") in ("nested", "indiv-nested")
         refuse(getattr(c, "form", "") != "base" and nested != facts["nested"], "nested or joint: the facts differ")
     if isinstance(c, Exhausted):
-        _stem(facts.get("stem"))
         refuse(facts.get("step", 1) != c.step, "the step between levels is not that of the classifier")
         refuse(c.found is not None and c.found.slack != facts["slack"], "the slack is not that of the classifier")
     if isinstance(c, ByMargins):
@@ -117,14 +108,6 @@ def _facts(c: Certificate, facts: dict[str, Any]) -> None:
         old = c.classifier.formerly and told_L is not None and told_L * (1 - 1e-5) <= L <= told_L
         refuse(told_L != L and not old, "the Lipschitz constant is not that of the classifier")
         refuse(c.margins.slack != facts["slack"], "the slack is not that of the classifier")
-
-
-def _stem(told: Any) -> None:
-    try:
-        if told is not None:
-            Stem(**told)
-    except (TypeError, ValueError) as error:
-        refuse(True, f"no stem is like that of the classifier: {error}")
 
 
 def _how(c: Certificate, form: str) -> None:

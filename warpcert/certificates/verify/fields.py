@@ -6,7 +6,7 @@ __all__ = ["FORMER", "FREE", "MEASURED"]
 
 FREE = {  # a field, by its path in a record, and why nothing rests on it
     "classifier.name": "what people call it; the fingerprint says which it is",
-    "classifier.formerly": "its fingerprint before 0.1.0",
+    "classifier.formerly": "its fingerprint before 0.1.0: none, or the one that this classifier had",
     "picture": "which picture it is about; only the data can tell",
     "scores": "only that the largest names the label, and their sum where they are votes",
     "excluded": "the share of Γ that was ruled out; the windows hold all that is left",
