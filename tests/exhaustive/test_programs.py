@@ -172,6 +172,19 @@ def test_the_second_tie_of_brightness() -> None:
     assert not wanted <= rows(everything(before)[0]) and wanted <= rows(everything(plan(c))[0])
 
 
+@pytest.mark.parametrize("key", ["brightness", "darker"])
+def test_a_tie_alone_is_asked_about_without_what_is_before_and_after_it(key: str) -> None:
+    """Those two are images of the spine, and of the others none is."""
+    made = plan(find_crossings(busy(key), THREATS[key]))
+    pictures, _ = everything(made)
+    spine, members = len(made.lower) + 1, torch.bincount(made.clique, minlength=len(made.base))
+    ties = made.bundled[made.base] & (members == torch.bincount(made.step)[made.base])
+    states = torch.zeros_like(made.rows).scatter_reduce(0, made.clique, made.states, "amax")
+    assert ties.any() and torch.equal(made.rows[ties], states[ties] - 2)
+    assert len(pictures) == spine + int(made.rows.sum()) == made.total
+    assert not rows(pictures[:spine]) & rows(pictures[spine:])
+
+
 def merged(c: Crossings, number: int) -> Crossings:
     """Two moments of a program are taken for one, at one of the ties."""
     made = plan(c)
@@ -276,6 +289,13 @@ def test_certificates_name_the_program_and_hold_for_it(step: int) -> None:
     for start in (x.double() / 255, (x.float() / 255).double()):
         wrong = f(threat.attacked(start, gamma).float()).argmax(1) != made.label
         assert not any(made.reach.contains((g,)) for g in gamma[wrong, 0].tolist())
+    fewer = methods.certify(f, x.float() / 255, threat, method="exact", eight_bit=True)
+    assert isinstance(fewer, Exhausted) and fewer.found is not None and certificates.read(fewer.to_dict()) == fewer
+    assert fewer.found.scope == "program" and "in float64 from the 8-bit picture, clamps" in str(fewer)
+    wrong = f(threat.attacked(x.double() / 255, gamma).float()).argmax(1) != fewer.label
+    assert fewer.reach is not None and not any(fewer.reach.contains((g,)) for g in gamma[wrong, 0].tolist())
+    with pytest.raises(ValueError, match="not an 8-bit one"):
+        methods.certify(f, 0.99 * x.float() / 255, threat, method="exact", eight_bit=True)
     still = verify(f, x, Threat.of("rotation", 1), terms=Terms(step=step))
     assert still.scope != "program"
 

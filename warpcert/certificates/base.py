@@ -289,7 +289,7 @@ FORMATS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "ledger": (list, _ledger),
     "share": (asdict, lambda d: Share(**d)),
     "margins": (asdict, lambda d: Margins(**d)),
-    "found": (asdict, lambda d: Enumeration(**d)),
+    "found": (Enumeration.to_dict, lambda d: Enumeration(**d)),
     "counterexample": (list, tuple),
     "scores": (list, tuple),
     "impossible": (lambda boxes: list(map(asdict, boxes)), lambda ds: tuple(Box(**_tuples(d)) for d in ds)),

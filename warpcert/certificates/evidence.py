@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import final
+from typing import Any, final
 
 from warpcert import statistics as stats
 from warpcert.certificates.words import program
@@ -108,6 +108,10 @@ class Enumeration:
     scope: str  # the attacker's arithmetic: any within "tolerance", the "program" of the threat, or "exact"
     held: float = 1.0
     tolerance: float | None = None  # how far the attacker's pixels may be from T's; None if not told
+    eight_bit: bool = False  # x is the 8-bit picture, v/255, whatever floats the classifier was given of it
+
+    def to_dict(self) -> dict[str, Any]:
+        return {k: v for k, v in asdict(self).items() if k != "eight_bit" or v}
 
     def after(self, first: Enumeration) -> Enumeration:
         """Both together, if this one went on from the end of the first."""
@@ -124,9 +128,10 @@ class Enumeration:
                 " who computes exactly from the 8-bit picture; one who computes in floating point is not covered where "
                 "many pixels change at one parameter"
             )
+        origin = " from the 8-bit picture" if self.eight_bit else ""
         if self.scope == "program":
-            return f" who {program(threat)}"
-        return "" if self.tolerance is None else f", accurate to {self.tolerance:g} per pixel"
+            return f" who {program(threat, origin)}"
+        return "" if self.tolerance is None else f", accurate to {self.tolerance:g} per pixel{origin and ',' + origin}"
 
 
 @final

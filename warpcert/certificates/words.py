@@ -44,12 +44,12 @@ def attacker(threat: Threat) -> str:
     return f"{values}, {threat.interpolation}" if t.interpolates else values
 
 
-def program(threat: Threat) -> str:
+def program(threat: Threat, origin: str = "") -> str:
     """What an attacker does who computes a tone in floating point, as the package's own does."""
     t = threat.transform.parts[-1]
     if not isinstance(t, Tone) or not (types := threat.floats):
         raise ValueError(f"no program of {t.name} stays within a tolerance of {threat.off_by:g}")
-    return f"computes {t.formula} in {' or '.join(types)}, clamps, multiplies by 255 and rounds half to even"
+    return f"computes {t.formula} in {' or '.join(types)}{origin}, clamps, multiplies by 255 and rounds half to even"
 
 
 def smoothed(defence: Defence, *, nested: bool = False) -> str:

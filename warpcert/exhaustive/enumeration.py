@@ -25,6 +25,7 @@ it began, "happened" means the other level, and it counts as one before p if it 
 Of several cliques the first has the least onset, and keeps the image. An image of the spine is left out of all cliques:
 if the last step before p to have changed a level is s, then at any γ where this is possible s has begun, so o_s ≤ γ,
 and o_s is the onset of the spine after step s, which is the same image. If s is before the clique, its onset is less.
+A bundle that is a clique alone has its first two states, before and after, in common with the spine.
 
 Bundles. Under symmetry, scaling and above all brightness many pixels cross at the same γ*, too many for their 2^m
 combinations. If a clique exceeds `limit`, events that are strictly monotone, have a point in common and proportional
@@ -260,7 +261,13 @@ def _distinct(
     left = torch.zeros_like(rows[listed]).scatter_add_(0, owner, keep.long())
     count, first = rows.clone(), torch.full_like(rows, -1)
     count[listed], first[listed] = left, left.cumsum(0) - left
-    return count, number[keep], first
+    number = number[keep]
+    alone = torch.zeros_like(rows).scatter_add_(0, clique, 1 + ~sort.bundled[who]) == 1
+    if most := int(rows[alone].max()) if bool(alone.any()) else 0:  # a bundle alone: all but its first two states
+        count[alone] -= 2
+        first[alone] = number.numel()
+        number = torch.cat((number, torch.arange(2, most, device=device)))
+    return count, number, first
 
 
 def _bundle(c: Crossings, crowded: Tensor) -> Tensor:

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
+import torch
 from torch import Tensor
 
 from warpcert.certificates import Certificate, Enumeration, ErrorBound, Exhausted, Kind
 from warpcert.classifier import Classifier
 from warpcert.classifier.swift import swift
 from warpcert.classifier.votes.voting import ABSTAIN
+from warpcert.exhaustive.crossings import levels
 from warpcert.exhaustive.finite import glance_shifts, refusal_shifts, shifts_of, verify_shifts
 from warpcert.exhaustive.glance import glance
 from warpcert.exhaustive.paths import refusal
@@ -42,10 +44,14 @@ class Exact(Method):
     meet a threshold at one γ, the statement is about the attackers that its sentence names: see `Enumeration.scope`.
 
     time_limit  seconds for one picture; what is proved by then is certified
+    eight_bit   x is the 8-bit picture itself: the attacker starts from v/255, in the type that they compute in. By
+                default from the float32 numbers that the classifier is given too, which costs several times as many
+                pictures where many pixels meet a threshold at one γ
     """
 
     batch: int | None = None
     time_limit: float | None = None
+    eight_bit: bool = False
     name: ClassVar[str] = "exact"
     summary: ClassVar[str] = "proved: the classifier itself keeps its label, every possible picture was tried"
 
@@ -92,20 +98,20 @@ class Exact(Method):
         refuse_tf32(x, classifier.slack)
         start, slack, tolerance, step = time.perf_counter(), classifier.slack, threat.off_by, classifier.step
         shifts = shifts_of(threat) is not None
-        known = None if shifts else known
+        known = None if shifts or (known and known.found and known.found.eight_bit != self.eight_bit) else known
         proved = known.found if known else None
         terms = replace(self._terms(classifier, threat), proved=proved.held if proved else 0.0)
         if shifts:
-            verdict = verify_shifts(classifier, x, threat, terms, progress)
+            verdict = verify_shifts(classifier, self._started(x, threat), threat, terms, progress)
         else:
             f, label = self._asked(classifier, x, terms), known.label if known else None
-            verdict = verify(f, x, threat, label, terms, progress)
+            verdict = verify(f, self._started(x, threat), threat, label, terms, progress)
         seen = threat.transform.quantize(x) if threat.quantized and step == 1 else x
         scores = tuple(classifier(seen[None])[0].tolist())
         done, found = None, verdict.crossings + (proved.crossings if proved else 0)
         if verdict.held is not None:
             margin, scope = verdict.smallest_margin, verdict.scope
-            done = Enumeration(verdict.images, found, margin, slack, scope, verdict.held, tolerance)
+            done = Enumeration(verdict.images, found, margin, slack, scope, verdict.held, tolerance, self.eight_bit)
             done = done.after(proved) if proved else done
         isolation = ErrorBound(0.0, 0.0, Kind.PROVED, "crossings", cells=found, seconds=verdict.seconds_isolation)
         made = Exhausted(
@@ -131,12 +137,22 @@ class Exact(Method):
 
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
         terms = self._terms(classifier, threat)
-        found, size = (glance_shifts if shifts_of(threat) else glance)(x, threat, terms), terms.size(x)
+        look = glance_shifts if shifts_of(threat) else glance
+        found, size = look(self._started(x, threat), threat, terms), terms.size(x)
         seconds = found.seconds + found.images * network_pace(classifier, x, size)
         advice = against_pictures(classifier)
         crowded = f"too many crossings coincide: {advice}" if found.crowded else ""
         memory = found.memory + 5 * size * x.numel()
         return Forecast(found.images, seconds, memory, crowded).within(self.time_limit).advised(advice)
+
+    def _started(self, x: Tensor, threat: Threat) -> Tensor:
+        """What the attacker starts from; who only copies pixels starts from either."""
+        if not self.eight_bit or threat.after_shifts is None:
+            return x
+        value, whole = levels(x)
+        if not whole:
+            raise ValueError("this picture is not an 8-bit one: leave eight_bit out")
+        return value.to(torch.uint8)
 
     @staticmethod
     def _asked(classifier: Classifier, x: Tensor, terms: Terms) -> Callable[[Tensor], Tensor]:

@@ -23,6 +23,7 @@ NAMES = {
     "guessed": "guess-then-test",
     "time_limit": "the time limit",
     "centres": "the centre pictures",
+    "eight_bit": "the attacker starts from 8 bits",
 }
 PLACE = ("model", "shape")  # where it was found: the fingerprint tells what it is
 LONG = 13  # characters of a digest that are shown
@@ -69,8 +70,8 @@ def _compared(config: dict[str, Any]) -> dict[str, Any]:
     kept = {k: v for k, v in config.items() if k not in PLACE}
     if "indices" in kept:
         kept["indices"] = kept["indices"][0]
-    if "settings" in kept:  # one that is left open may be of a later version
-        kept["settings"] = {k: v for k, v in kept["settings"].items() if v is not None}
+    if "settings" in kept:  # one that is left open, or off, may be of a later version
+        kept["settings"] = {k: v for k, v in kept["settings"].items() if v is not None and v is not False}
     if "classifier" in kept:
         kept["classifier"] = kept["classifier"]["fingerprint"]
     return kept

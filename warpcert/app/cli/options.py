@@ -82,6 +82,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "merged": {"action": "store_true", "help": "indiv: only parameters within E vote, so that ρ is not needed"},
     "inverse": {"choices": INVERSES, "help": "indiv: how the possible originals are bounded"},
     "refinements": {"type": natural, "help": "indiv: rounds of refinement of those bounds"},
+    "eight_bit": {"action": "store_true", "help": "exact: the attacker starts from the 8-bit picture, not from floats"},
     "batch": {"type": positive, "help": "pictures per forward pass (default: by device)"},
 }
 
