@@ -39,8 +39,8 @@ from torch.nn.functional import interpolate
 
 from warpcert.classifier import Classifier
 from warpcert.classifier.levels import coarsened
+from warpcert.classifier.sees import behind
 from warpcert.classifier.smoothed import Smoothed
-from warpcert.classifier.stem import Stemmed
 from warpcert.classifier.votes.voting import add_noise
 from warpcert.learn import data, zoo
 from warpcert.threat import Threat
@@ -134,8 +134,8 @@ def shown(classifier: Classifier, items: Tensor, count: int, g: torch.Generator)
         beta = defence.draw_beta(count, g)
         moved = defence.transform(z, beta, defence.interpolation) if any(defence.sigma_param) else z
         return add_noise(defence.preprocess(moved), defence.sigma_noise, g)
-    if (stem := getattr(classifier, "stem", None)) is not None:
-        return Stemmed(classifier.step, stem)(z)
+    if (sees := getattr(classifier, "sees", None)) is not None:
+        return behind(sees, classifier.step)(z)
     return coarsened(z, classifier.step).float() if classifier.step > 1 else classifier.preprocess(z)
 
 

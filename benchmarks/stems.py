@@ -76,7 +76,7 @@ def asked(x: Tensor, threat: Threat, step: int, stem: Stem) -> dict[str, float]:
     from warpcert.learn.pretrained import pretrained
 
     network = Held(fused(pretrained("efficientnet-lite0")), 0).eval().to(x.device)
-    f = Levels(network, step, stem=stem, precision="half" if x.is_cuda else "float32")
+    f = Levels(network, step, sees=stem, precision="half" if x.is_cuda else "float32")
     terms = Terms(f.slack, threat.off_by, step, stem)
     logits = swift(f, x[None].expand(terms.size(x), *x.shape))
     began = clock(x)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from warpcert.certificates import Certificate, Kind
     from warpcert.certificates import read as read_certificate
     from warpcert.classifier import Classifier, Levels, Plain, Smoothed
+    from warpcert.classifier.mosaic import Mosaic
     from warpcert.classifier.stem import Stem
     from warpcert.classifier.votes.voting import ABSTAIN, Prediction
     from warpcert.errors.calibration import Calibration, calibrate
@@ -31,6 +32,7 @@ _HOMES = {
     "Classifier": "classifier",
     "Kind": "certificates",
     "Levels": "classifier",
+    "Mosaic": "classifier.mosaic",
     "Plain": "classifier",
     "PointwiseTransform": "transforms",
     "Prediction": "classifier.votes.voting",
@@ -59,6 +61,7 @@ __all__ = [
     "Classifier",
     "Kind",
     "Levels",
+    "Mosaic",
     "Plain",
     "PointwiseTransform",
     "Prediction",

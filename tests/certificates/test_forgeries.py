@@ -146,7 +146,7 @@ FORGED: dict[str, Certificate] = {
 }
 
 
-STEM = {"luma": 2, "chroma": 4, "chroma_step": None, "enlarge": "bilinear", "rounds": True}
+STEM = {"kind": "stem", "luma": 2, "chroma": 4, "chroma_step": None, "enlarge": "bilinear", "rounds": True}
 CONTRADICTIONS: dict[str, Certificate] = {  # the statement tells the same as the facts
     "an unknown precision": replace(JOINT, classifier=subject("smoothed", precision="double")),
     "half precision, rounded less than once": replace(JOINT, classifier=subject("smoothed", precision="half")),
@@ -158,9 +158,9 @@ CONTRADICTIONS: dict[str, Certificate] = {  # the statement tells the same as th
     "a fact that is missing": replace(JOINT, classifier=subject("smoothed", slack=None)),
     "steps of 7": replace(EXACT, step=7, classifier=subject("levels", step=7)),
     "steps of 8.0": replace(EXACT, classifier=subject("levels", step=8.0)),
-    "means that are not rounded": replace(EXACT, step=1, classifier=subject("levels", step=1, stem=STEM)),
-    "means of squares of 3": replace(EXACT, classifier=subject("levels", stem=STEM | {"luma": 3})),
-    "a stem without levels": replace(MARGINS, classifier=subject("plain", stem=STEM)),
+    "means that are not rounded": replace(EXACT, step=1, classifier=subject("levels", step=1, sees=STEM)),
+    "means of squares of 3": replace(EXACT, classifier=subject("levels", sees=STEM | {"luma": 3})),
+    "a stem without levels": replace(MARGINS, classifier=subject("plain", sees=STEM)),
     "a Lipschitz constant in half precision": replace(
         MARGINS,
         classifier=subject("plain", precision="half", slack=0.01),

@@ -161,10 +161,10 @@ def network(x: Tensor, seed: int) -> nn.Module:
 def test_the_range_is_sound_and_ends_at_a_counterexample(quantized: bool, rounds: bool) -> None:
     x, threat = noise(2, (3, 8, 8)).float() / 255, Threat.rotation((-40, 30), quantized=quantized)
     stem = Stem(2, 4, 16, rounds=rounds)
-    f = Levels(network(Stemmed(16, stem)(x[None])[0], 2), 16, stem=stem)
+    f = Levels(network(Stemmed(16, stem)(x[None])[0], 2), 16, sees=stem)
     made = f.certify(x, threat)
     assert isinstance(made, Exhausted) and made.found is not None and made.counterexample is not None
-    assert 0.01 < made.found.held < 1 and made.label == f.predict(x) and made.stem == stem
+    assert 0.01 < made.found.held < 1 and made.label == f.predict(x) and made.sees == stem
     box = threat.box.scaled(made.found.held)
     for attacker in {threat, replace(threat, quantized=True)} if rounds else {threat}:
         for gamma in box.grid(20_000).split(4096):
@@ -180,17 +180,17 @@ def test_the_range_is_sound_and_ends_at_a_counterexample(quantized: bool, rounds
 def test_a_stem_is_a_fact_only_where_there_is_one(tmp_path: Path) -> None:
     x = noise(2, (3, 8, 8)).float() / 255
     net = network(x, 1)
-    plain, stemmed = Levels(net, 16), Levels(net, 16, stem=Stem())
+    plain, stemmed = Levels(net, 16), Levels(net, 16, sees=Stem())
     assert set(plain.facts) == {"kind", "step", "precision", "slack"} and plain.fingerprint != stemmed.fingerprint
-    assert stemmed.fingerprint != Levels(net, 16, stem=Stem(rounds=False)).fingerprint
+    assert stemmed.fingerprint != Levels(net, 16, sees=Stem(rounds=False)).fingerprint
     again = configured(net, stemmed.facts)
-    assert again.fingerprint == stemmed.fingerprint and again.stem == Stem()
+    assert again.fingerprint == stemmed.fingerprint and again.sees == Stem()
     assert torch.equal(stemmed(x[None]), net(Stemmed(16, Stem())(x[None]))) and stemmed.predict(x) == again.predict(x)
     own = wc.load("mnist-rotation-exact")
-    behind = configured(own.network, own.facts | {"stem": {"luma": 2, "chroma": 2}}, own.about)
+    behind = configured(own.network, own.facts | {"sees": {"kind": "stem", "luma": 2, "chroma": 2}}, own.about)
     behind.save(tmp_path / "f.safetensors")
     loaded = wc.load(str(tmp_path / "f.safetensors"))
-    assert loaded.fingerprint == behind.fingerprint and loaded.stem == Stem(2, 2) and own.stem is None
+    assert loaded.fingerprint == behind.fingerprint and loaded.sees == Stem(2, 2) and own.sees is None
     digit = torch.rand(1, 28, 28, generator=torch.Generator().manual_seed(1))
     assert torch.equal(loaded(digit[None]), behind(digit[None]))
 
@@ -207,6 +207,6 @@ def test_a_stem_is_a_fact_only_where_there_is_one(tmp_path: Path) -> None:
 def test_what_cannot_be_enumerated_is_refused(threat: Threat, words: str) -> None:
     x = noise(2, (3, 8, 8)).float() / 255
     with pytest.raises(ValueError, match=words):
-        Levels(network(x, 1), 16, stem=Stem()).certify(x, threat, method="exact")
+        Levels(network(x, 1), 16, sees=Stem()).certify(x, threat, method="exact")
     with pytest.raises(ValueError, match="step of 2"):
-        Levels(network(x, 1), 1, stem=Stem())
+        Levels(network(x, 1), 1, sees=Stem())

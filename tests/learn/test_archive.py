@@ -165,7 +165,7 @@ def test_tuning_starts_from_a_file_learns_from_it_and_keeps_the_stem(tmp_path: P
     assert pace(recipe, pictures, "cpu", 1) > 0
     train(recipe, pictures, "cpu", tmp_path / "second")
     net = storage.load(tmp_path / "second" / "model.safetensors")
-    assert net.facts["stem"]["luma"] == 2 and net.step == 32 and net.usual_method == "exact"
+    assert net.facts["sees"]["luma"] == 2 and net.step == 32 and net.usual_method == "exact"
     still = Recipe.from_dict(RECIPE | {"start": path, "lr": 1e-12, "steps": 1, "warmup": 0})
     train(still, pictures, "cpu", tmp_path / "third")
     x = centred(pixels, 32).float() / 255
@@ -175,8 +175,8 @@ def test_tuning_starts_from_a_file_learns_from_it_and_keeps_the_stem(tmp_path: P
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"levels": 0}, "a stem rounds"),
-        ({"vignette": "circle"}, "a stem rounds"),
+        ({"levels": 0}, "a stem or a mosaic"),
+        ({"vignette": "circle"}, "a stem or a mosaic"),
         ({"distil": 0.5}, "needs a teacher"),
         ({"mix": 0.5}, "need distillation"),
         ({"family": "resnet", "start": "x.safetensors"}, "only"),
@@ -201,5 +201,5 @@ def test_the_page_about_photographs_runs(
     for block in re.findall(r"```python\n(.*?)```", text, re.S):
         assert "time_limit=60" in block or "restricted" in block
         exec(compile(block.replace("time_limit=60", "time_limit=1"), "photographs.md", "exec"), names)
-    assert names["certificate"].kind.value in capsys.readouterr().out.lower() and names["net"].stem.luma == 2
+    assert names["certificate"].kind.value in capsys.readouterr().out.lower() and names["net"].sees.luma == 2
     assert names["groups"].labels.tolist() == [0]

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from warpcert.certificates import words
 from warpcert.certificates.base import Certificate
 from warpcert.certificates.evidence import Enumeration, Kind
-from warpcert.classifier.stem import Stem
+from warpcert.classifier.sees import Sees, sees
 from warpcert.numerics.region import Region
 from warpcert.transforms import Preprocess
 
@@ -31,18 +31,18 @@ class Exhausted(Certificate):
     counterexample: tuple[float, ...] | None = None
 
     @property
-    def stem(self) -> Stem | None:
-        """What takes means of pixels before they are rounded."""
-        told = (self.classifier.facts or {}).get("stem")
-        return Stem(**told) if told else None
+    def sees(self) -> Sees | None:
+        """What the levels are of, if not of every pixel."""
+        return sees((self.classifier.facts or {}).get("sees"))
 
     @property
     def _levels(self) -> str:
-        return self.stem.in_words(self.step) if self.stem else f"levels of {self.step}"
+        return self.sees.in_words(self.step) if self.sees else f"levels of {self.step}"
 
     @property
     def deployed(self) -> str:
-        return "plain classifier" if self.step == 1 else f"plain classifier behind {self._levels}"
+        seen = self.step > 1 or self.sees is not None
+        return f"plain classifier behind {self._levels}" if seen else "plain classifier"
 
     def _regions(self) -> tuple[Region, ...]:
         done = self.found
@@ -59,7 +59,8 @@ class Exhausted(Certificate):
         return [asked, f"Why the range ends there: {self.reason}."] if self.reason else [asked]
 
     def settings(self) -> list[words.Fact]:
-        before = [words.preparation(self.preprocess)] if self.step == 1 else [f"rounding to {self._levels}"]
+        seen = self.step > 1 or self.sees is not None
+        before = [f"rounding to {self._levels}"] if seen else [words.preparation(self.preprocess)]
         return [("defender's noise", "none"), ("before the network", ", ".join(before)), ("error bound", "exact")]
 
     def facts(self) -> list[words.Fact]:

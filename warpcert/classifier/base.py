@@ -23,7 +23,7 @@ from warpcert import transforms
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.front import Front
 from warpcert.classifier.inner import Inner
-from warpcert.classifier.stem import Stem
+from warpcert.classifier.sees import Sees
 from warpcert.classifier.votes.voting import Logits, logits_of
 from warpcert.networks.lipschitz import LipschitzNet
 from warpcert.networks.weights import Network, fingerprint
@@ -77,7 +77,7 @@ class Classifier(nn.Module, ABC):
     kind: ClassVar[str]
     preprocess: Preprocess = Preprocess()
     step: int = 1  # between the levels that the network sees: 1 means all 256
-    stem: Stem | None = None  # what takes means of pixels before they are rounded
+    sees: Sees | None = None  # what the levels are of, if not of every pixel
     noise: float = 0.0
     over: Mapping[str, tuple[float, ...]] = {}  # transformation → σ of its parameters, in surface units
     nested: bool = False  # two levels of votes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, ClassVar, final
 
 from torch import Tensor
@@ -11,7 +10,8 @@ from warpcert.classifier.base import About, Classifier
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.plain import answers, deterministic
 from warpcert.classifier.rounding import check_step, coarsened
-from warpcert.classifier.stem import Stem, Stemmed
+from warpcert.classifier.sees import Sees, behind, told
+from warpcert.classifier.stem import Stem
 from warpcert.classifier.votes.voting import Logits
 from warpcert.transforms import Transform
 
@@ -22,7 +22,8 @@ __all__ = ["Levels"]
 class Levels(Classifier):
     """f(Q_w(z)) for a network f of batches with values in [0, 1]. Q_w(Q_w(z)) = Q_w(z).
 
-    With a stem, f(Q(A z)): A takes means of pixels, and Q rounds these (see `stem`).
+    sees    what of z the levels are of, if not of every pixel: f(Q(A z)), where A takes means (`Stem`) or reads z at
+            some places (`Mosaic`)
 
     The product 255z is taken in float64: of a picture that is handed over in float32 only the 3·10⁻⁸ by which float32
     rounds it go into a tolerance, besides the error with which it was computed.
@@ -35,20 +36,20 @@ class Levels(Classifier):
         network: Logits,
         step: int = 8,
         *,
-        stem: Stem | None = None,
+        sees: Sees | None = None,
         precision: str = "float32",
         slack: float | None = None,
         about: About | None = None,
     ) -> None:
         super().__init__(network, precision=precision, slack=slack, about=about)
-        self.step, self.stem = check_step(step), stem
-        if stem is not None and step == 1:
+        self.step, self.sees = check_step(step), sees
+        if isinstance(sees, Stem) and step == 1:
             raise ValueError("behind a stem means are rounded to levels: take a step of 2 or more")
 
     @property
     def facts(self) -> dict[str, Any]:
         facts = {"kind": self.kind, "step": self.step, "precision": self.precision, "slack": self.slack}
-        return facts if self.stem is None else facts | {"stem": asdict(self.stem)}
+        return facts if self.sees is None else facts | {"sees": told(self.sees)}
 
     @property
     def usual_method(self) -> str:
@@ -58,8 +59,8 @@ class Levels(Classifier):
         return deterministic(self.preprocess, transform)
 
     def forward(self, batch: Tensor) -> Tensor:
-        if self.stem is not None:
-            return self.logits(Stemmed(self.step, self.stem)(batch))
+        if self.sees is not None:
+            return self.logits(behind(self.sees, self.step)(batch))
         return self.logits(coarsened(batch, self.step).float())
 
     def predict(self, x: Tensor) -> int | list[int]:

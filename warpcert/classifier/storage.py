@@ -12,8 +12,8 @@ from torch import Tensor
 from warpcert.classifier.base import About, Classifier
 from warpcert.classifier.levels import Levels
 from warpcert.classifier.plain import Plain
+from warpcert.classifier.sees import sees
 from warpcert.classifier.smoothed import Smoothed
-from warpcert.classifier.stem import Stem
 from warpcert.classifier.votes.voting import Logits
 from warpcert.networks.config import ModelConfig
 from warpcert.networks.files import read_tensors, write_tensors
@@ -39,8 +39,8 @@ def configured(network: Logits, facts: Mapping[str, Any], about: About | None = 
         raise ValueError(f"a classifier is {', '.join(KINDS)}; got {kind!r}: was it written by a later version?")
     if "preprocess" in given:
         given["preprocess"] = Preprocess(**given["preprocess"])
-    if given.get("stem") is not None:
-        given["stem"] = Stem(**given["stem"])
+    if "sees" in given:
+        given["sees"] = sees(given["sees"])
     if isinstance(network, LipschitzNet):
         stated = given.pop("lipschitz", None)
         if isinstance(stated, int | float) and stated > network.lipschitz * (1 + 1e-5):

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from warpcert.classifier.rounding import check_step
 from warpcert.exhaustive.isolation import Events, isolated, nearest, strides
-from warpcert.exhaustive.paths import Path, Values, path_of
+from warpcert.exhaustive.paths import Chosen, Path, Values, path_of
 from warpcert.exhaustive.programs import Program, programs, switches
 from warpcert.threat import Threat
 from warpcert.transforms import Gradation
@@ -114,12 +114,14 @@ def levels(x: Tensor) -> tuple[Tensor, bool]:
 
 
 def find_crossings(
-    x: Tensor, threat: Threat, tolerance: float = 1e-12, step: int = 1, near: tuple[float, float] | None = None
-) -> Crossings:
+    x: Tensor, threat: Threat, tolerance: float = 1e-12, step: int = 1, near: tuple[float, float] | None = None,
+    read: Tensor | None = None,
+) -> Crossings:  # fmt: skip
     """All events of x [C,H,W] for γ ∈ Γ, on x's device; tolerance 1e-12 holds for attackers who compute in float64.
 
     step    of the levels: 1 for those of an 8-bit attacker, w for those that a classifier behind levels sees
     near    an interval to look at instead of Γ
+    read    indices into x.flatten() of the pixels that a classifier reads; it sees only these, as a vector
 
     Of an 8-bit picture that came as floats the levels are meant; an attacker who starts from those floats is covered
     too: how far they are from the levels (3·10⁻⁸ in float32), grown as T makes it grow, is added to the tolerance.
@@ -132,16 +134,19 @@ def find_crossings(
     if isinstance(threat.transform, Gradation) and bool(((value == 0) & (x != 0)).any()):
         value, whole = 255 * x.double(), False  # no `gain` holds for what is nearly black: it is taken as it is
     first, last = near or (threat.box.lower[0], threat.box.upper[0])
-    path = path_of(value, threat, check_step(step), (first, last))
+    pixels = path_of(value, threat, check_step(step), (first, last))
+    path: Values = pixels if read is None else Chosen(pixels, read)
+    own = (x, value) if read is None else (x.flatten()[read], value.flatten()[read])
+    shape = own[0].shape
     # Equations are about exact values. Who rounds these hands over what they give; unrounded they become floats first.
     exact = whole and threat.quantized
-    followed = programs(threat, x, value, tolerance) if exact else []
+    followed = programs(threat, *own, tolerance) if exact else []
     if whole and x.dtype != torch.uint8:
         away = float((x.double() - value / 255).abs().max()) if x.numel() else 0.0
         tolerance += 1.01 * away * path.gain
-    margin, every = path.off(tolerance) + path.slack, torch.arange(x.numel(), device=x.device)
+    margin, every = path.off(tolerance) + path.slack, torch.arange(shape.numel(), device=x.device)
     events = isolated(path, strides(path, every, first, last), margin, max(abs(first), abs(last)))
-    return _follow(settled(path, events, x.shape, (first, last), tolerance, path if exact else None), followed, step)
+    return _follow(settled(path, events, shape, (first, last), tolerance, path if exact else None), followed, step)
 
 
 def settled(

@@ -45,7 +45,7 @@ def glance(x: Tensor, threat: Threat, terms: Terms) -> Glance:
     if first == last:
         return Glance(0, 1, 0.0, 0, False)
     share = NARROW
-    sight = sight_of(x, threat, terms.tolerance, terms.step, terms.stem)
+    sight = sight_of(x, threat, terms.tolerance, terms.step, terms.sees)
     narrow = found = _counted(sight, terms, share)
     while (found[2] < ENOUGH or found[0] < FEW) and share < WIDE:
         share *= 4

@@ -11,6 +11,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from warpcert.classifier.sees import Sees
 from warpcert.classifier.stem import Stem
 from warpcert.exhaustive.crossings import levels
 from warpcert.exhaustive.sight import Sight
@@ -30,7 +31,7 @@ class Terms:
                 if that leads by more; anything between leaves the answer open
     tolerance   how far each pixel of the attacker, before rounding, may be from the exact T_γ x
     step        w > 1: f rounds its input to levels, f(z) = f(Q_w(z)) for all real z, and the attacker may round or not
-    stem        f is the network behind this stem with levels of `step`: it is given what the stem makes of a picture
+    sees        what the levels are of, if not of every pixel: f is given the picture that it makes of them
     batch       images per forward pass; by default as many as have 2²³ values, and 2²⁸ on a GPU, at most 1024 and 8192
     limit       combinations of one clique, beyond which coinciding crossings are bundled (see `enumeration`), or else
                 the walk ends: 1024 by default, and 32768 for an attacker who does not round and has no bundles
@@ -41,14 +42,14 @@ class Terms:
     slack: float = 1e-4
     tolerance: float = 1e-12
     step: int = 1
-    stem: Stem | None = None
+    sees: Sees | None = None
     batch: int | None = None
     limit: int | None = None
     time_limit: float | None = None
     proved: float = 0.0
 
     def combinations(self, threat: Threat) -> int:
-        return self.limit or (1024 if threat.quantized and self.stem is None else 1 << 15)
+        return self.limit or (1024 if threat.quantized and not isinstance(self.sees, Stem) else 1 << 15)
 
     def size(self, x: Tensor) -> int:
         most, values = (8192, 1 << 28) if x.is_cuda else (1024, 1 << 23)

@@ -15,7 +15,7 @@ from warpcert.threat import Threat
 from warpcert.transforms import Average, Flow, Gradation, Tone
 from warpcert.transforms.grid import points
 
-__all__ = ["EPS", "Averaged", "Look", "Moved", "Path", "Recoloured", "Values", "path_of", "refusal"]
+__all__ = ["EPS", "Averaged", "Chosen", "Look", "Moved", "Path", "Recoloured", "Values", "path_of", "refusal"]
 
 EPS = 2.0**-53
 _Pair = tuple[Tensor, Tensor]
@@ -289,7 +289,31 @@ class Averaged:
         return level.new_zeros(len(level), 6)
 
 
-Values = Moved | Recoloured | Graded | Averaged
+Whole = Moved | Recoloured | Graded | Averaged
+
+
+@final
+class Chosen:
+    """Some of the items of a path, in the order of their indices: those that a classifier reads."""
+
+    def __init__(self, path: Whole, which: Tensor) -> None:
+        self.path, self.which, self.gain = path, which, path.gain
+        self.top, self.slack, self.stride, self.parts = path.top, path.slack, path.stride, path.parts
+
+    def off(self, tolerance: float) -> float:
+        return self.path.off(tolerance)
+
+    def on(self, piece: Tensor, pixel: Tensor, gamma: Tensor) -> _Pair:
+        return self.path.on(piece, self.which[pixel], gamma)
+
+    def look(self, pixel: Tensor, gamma: Tensor, half: Tensor) -> Look:
+        return self.path.look(self.which[pixel], gamma, half)
+
+    def equation(self, piece: Tensor, pixel: Tensor, level: Tensor, falls: Tensor) -> Tensor:
+        return self.path.equation(piece, self.which[pixel], level, falls)
+
+
+Values = Whole | Chosen
 
 
 def _offset(step: int) -> float:
@@ -314,7 +338,7 @@ def refusal(threat: Threat, step: int, behind: bool = False) -> str:
     return ""
 
 
-def path_of(value: Tensor, threat: Threat, step: int, ends: tuple[float, float]) -> Values:
+def path_of(value: Tensor, threat: Threat, step: int, ends: tuple[float, float]) -> Whole:
     """The pixels of T_γ x for γ in [ends], from 255x [C,H,W] in float64."""
     if why := refusal(threat, step):
         raise ValueError(why)

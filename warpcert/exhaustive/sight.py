@@ -8,7 +8,9 @@ from typing import final
 import torch
 from torch import Tensor
 
+from warpcert.classifier.mosaic import Mosaic, Mosaicked
 from warpcert.classifier.rounding import level, shown
+from warpcert.classifier.sees import Sees
 from warpcert.classifier.stem import Stem, Stemmed
 from warpcert.exhaustive.crossings import Crossings, find_crossings, joined, levels
 from warpcert.exhaustive.means import Means, of_means
@@ -84,6 +86,32 @@ class Pixels(Sight):
 
 
 @final
+class Places(Sight):
+    """What a mosaic reads, rounded to 8 bits, or to levels `step` apart."""
+
+    def __init__(self, x: Tensor, threat: Threat, tolerance: float, step: int, mosaic: Mosaic) -> None:
+        super().__init__(x, threat)
+        self.tolerance, self.front = tolerance, Mosaicked(step, mosaic)
+        self.read = mosaic.read(tuple(x.shape)).flatten().nonzero()[:, 0].to(x.device)
+
+    @property
+    def bytes(self) -> float:
+        return 500 + self.read.numel() / 64
+
+    def states(self, z: Tensor) -> Tensor:
+        return self.front.levels(self.threat.transform.quantize(z) if self.front.step == 1 else z)
+
+    def pictures(self, states: Tensor) -> Tensor:
+        return self.front.picture(states, tuple(self.x.shape))
+
+    def crossings(self, near: tuple[float, float]) -> Crossings:
+        return find_crossings(self.x, self.threat, self.tolerance, self.front.step, near, self.read)
+
+    def changes(self, moved: Tensor) -> Tensor:
+        return moved.flatten(1)[:, self.read].diff(dim=0).abs().sum(1) / self.front.step
+
+
+@final
 class Squares(Sight):
     """The means of a stem, rounded to levels."""
 
@@ -138,5 +166,7 @@ def find_means(
     return joined(found)
 
 
-def sight_of(x: Tensor, threat: Threat, tolerance: float, step: int, stem: Stem | None) -> Sight:
-    return Pixels(x, threat, tolerance, step) if stem is None else Squares(x, threat, tolerance, step, stem)
+def sight_of(x: Tensor, threat: Threat, tolerance: float, step: int, sees: Sees | None) -> Sight:
+    if isinstance(sees, Mosaic):
+        return Places(x, threat, tolerance, step, sees)
+    return Pixels(x, threat, tolerance, step) if sees is None else Squares(x, threat, tolerance, step, sees)

@@ -31,6 +31,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from warpcert.classifier.stem import Stem
 from warpcert.exhaustive.enumeration import Chunks, Plan, plan
 from warpcert.exhaustive.judge import Judge, Terms
 from warpcert.exhaustive.paths import refusal
@@ -106,9 +107,9 @@ def verify(
     progress  is told how much of the range is proved, in thousandths
     """
     began = time.perf_counter()
-    if why := refusal(threat, terms.step, terms.stem is not None):
+    if why := refusal(threat, terms.step, isinstance(terms.sees, Stem)):
         raise ValueError(why)
-    sight = sight_of(x, threat, terms.tolerance, terms.step, terms.stem)
+    sight = sight_of(x, threat, terms.tolerance, terms.step, terms.sees)
     judge = Judge(classifier, sight, label, terms)
     walk = _Walk(sight, terms, judge, progress)
     try:

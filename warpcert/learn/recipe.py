@@ -11,7 +11,9 @@ from typing import Any, final
 from warpcert import transforms
 from warpcert.classifier import About, Classifier
 from warpcert.classifier.defence import Defence
+from warpcert.classifier.mosaic import Mosaic
 from warpcert.classifier.rounding import check_step
+from warpcert.classifier.sees import Sees, told
 from warpcert.classifier.stem import Stem
 from warpcert.classifier.storage import configured
 from warpcert.networks.config import LITES, ModelConfig
@@ -57,6 +59,7 @@ class Recipe:
     luma: int = 0  # side of the squares over which a stem takes means of brightness (0: no stem)
     chroma: int = 4
     chroma_step: int = 16
+    mosaic: str = "none"  # bayer or all: it sees these colours of the pixels inside a circle (`Mosaic`)
     side: int = 0  # of the squares that are cut out of larger pictures (0: pictures are taken whole)
     crop: float = 0.35  # the smallest share of a picture that such a square covers
     # defence
@@ -138,8 +141,10 @@ class Recipe:
             raise ValueError(f"pixels are rounded, unrounded or, as in training, none; got {self.pixels!r}")
         for step in filter(None, (self.levels, self.step)):
             check_step(step)
-        if self.luma and (self.levels < 2 or not self.defence().preprocess.is_identity):
-            raise ValueError("a stem rounds means of the picture itself: say levels = 32, and no vignette")
+        if self.luma and self.mosaic != "none":
+            raise ValueError("a network sees means (luma) or a mosaic, not both")
+        if self.sees and (self.levels < 2 or not self.defence().preprocess.is_identity):
+            raise ValueError("a stem or a mosaic is of the picture itself: say levels = 32, and no vignette")
         if (self.start != "random" or self.distil) and self.family not in LITES:
             raise ValueError(f"networks to start from or to learn from are known of {', '.join(LITES)} only")
         if (self.distil and self.teacher == "none") or (self.mix and not self.distil):
@@ -213,8 +218,8 @@ class Recipe:
         """How the network is deployed: behind levels, smoothed, or plain."""
         common: dict[str, Any] = {"precision": self.precision}
         if step := self.step or self.levels:
-            stem = {"stem": asdict(self.stem)} if self.stem else {}
-            return {"kind": "levels", "step": step, **stem, **common}
+            sees = {"sees": told(self.sees)} if self.sees else {}
+            return {"kind": "levels", "step": step, **sees, **common}
         common["preprocess"] = self.defence().preprocess.to_dict() | ({"halved": True} if self.halved else {})
         if not any(self.sigma) and (not self.noise or self.family == "lipschitz"):
             return {"kind": "plain", "lipschitz": None, **common}
@@ -223,8 +228,10 @@ class Recipe:
         return {"kind": "smoothed", "noise": self.noise, "over": over, "interpolation": turned, **common}
 
     @property
-    def stem(self) -> Stem | None:
-        """What stands before the network, if it is one."""
+    def sees(self) -> Sees | None:
+        """What the levels are of, if not of every pixel."""
+        if self.mosaic != "none":
+            return Mosaic(self.mosaic)
         return Stem(self.luma, self.chroma, self.chroma_step) if self.luma else None
 
     def about(self, classes: tuple[str, ...], **notes: Any) -> About:

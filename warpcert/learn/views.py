@@ -10,7 +10,7 @@ from torch import Tensor
 
 from warpcert import transforms
 from warpcert.classifier.rounding import coarsened
-from warpcert.classifier.stem import Stemmed
+from warpcert.classifier.sees import behind
 from warpcert.learn.recipe import Recipe
 
 __all__ = ["Views", "delayed", "generator"]
@@ -51,11 +51,11 @@ class Views:
         self.width = torch.tensor(box.upper, device=device) - self.lower
         self.noise, self.preprocess = defence.sigma_noise, defence.preprocess
         self.smoothed = any(defence.sigma_param)
-        self.front = Stemmed(recipe.levels, recipe.stem) if recipe.stem else None
+        self.front = behind(recipe.sees, recipe.levels or 1) if recipe.sees else None
 
     @torch.no_grad()
     def __call__(self, x: Tensor, draw: torch.Generator) -> Tensor:
-        """P T_b x without pixel noise, behind levels or a stem if the recipe says so, for a batch x of floats."""
+        """P T_b x without pixel noise, behind what the recipe says, for a batch x of floats."""
         recipe, count, dim, device = self.recipe, len(x), self.transform.dim, x.device
         if recipe.flip:
             coin = torch.rand(count, generator=draw, device=device) < 0.5

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate, Enumeration, ErrorBound, Exhausted, Kind
 from warpcert.classifier import Classifier
+from warpcert.classifier.stem import Stem
 from warpcert.classifier.swift import swift
 from warpcert.classifier.votes.voting import ABSTAIN
 from warpcert.exhaustive.crossings import levels
@@ -72,8 +73,8 @@ class Exact(Method):
         if classifier.noise or classifier.over:
             return "exact certifies classifiers without noise: wc.Levels(network, step=8) or wc.Plain(network)"
         if not shifts_of(threat):
-            return refusal(threat, classifier.step, classifier.stem is not None)
-        if classifier.stem is not None and threat.after_shifts is not None:
+            return refusal(threat, classifier.step, isinstance(classifier.sees, Stem))
+        if isinstance(classifier.sees, Stem) and threat.after_shifts is not None:
             return "behind a stem shifts by whole pixels are tried alone, not before another part"
         return refusal_shifts(threat, classifier.step)
 
@@ -163,7 +164,7 @@ class Exact(Method):
 
     def _terms(self, classifier: Classifier, threat: Threat) -> Terms:
         c = classifier
-        return Terms(c.slack, threat.off_by, c.step, c.stem, self.batch, time_limit=self.time_limit)
+        return Terms(c.slack, threat.off_by, c.step, c.sees, self.batch, time_limit=self.time_limit)
 
     def _why(self, verdict: Verdict, classifier: Classifier) -> str:
         """What ended the walk before Γ did, with a remedy where there were too many pictures."""

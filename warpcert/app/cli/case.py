@@ -89,8 +89,8 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
     slack = {} if args.half and facts["precision"] != "half" else {"slack": facts["slack"]}
     if args.levels is not None and args.levels > 1:
         _refuse_beside_levels(args)
-        stem = {"stem": facts["stem"]} if "stem" in facts else {}
-        return {"kind": "levels", "step": args.levels, **stem, "precision": precision, **slack}
+        sees = {"sees": facts["sees"]} if "sees" in facts else {}
+        return {"kind": "levels", "step": args.levels, **sees, "precision": precision, **slack}
     before = [args.interpolation, args.vignette, args.margin, args.blur, args.front]
     smoothing = [args.noise, args.sigma, args.nested, *before]
     if all(v is None for v in smoothing) and args.levels is None:
