@@ -11,7 +11,6 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, final
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from warpcert import transforms
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.front import Front
+from warpcert.classifier.half import halved, in_half
 from warpcert.classifier.inner import Inner
 from warpcert.classifier.sees import Sees
 from warpcert.classifier.votes.voting import Logits, logits_of
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SLACK", "About", "Classifier", "Proved", "Rest", "fingerprint_of", "lipschitz_of", "prepared"]
 
-SLACK = {"float32": 1e-4, "half": 1e-2}  # relative to the largest logit: allows for rounding between batch sizes
+# Relative to the largest logit: allows for rounding between batch sizes and, of half precision, for a device that
+# computes with the same float16 numbers in float32 (see `half`).
+SLACK = {"float32": 1e-4, "half": 1e-2}
 LEAST_SLACK = {"float32": 2.0**-24, "half": 2.0**-11}  # one rounding of one number
 
 
@@ -98,7 +100,7 @@ class Classifier(nn.Module, ABC):
         if not LEAST_SLACK[precision] <= self.slack < math.inf:
             least = f"not below one rounding ({LEAST_SLACK[precision]:.1g} in {precision})"
             raise ValueError(f"the slack on logits must be finite and {least}; got {slack}")
-        self.network = _halved(network) if precision == "half" else network
+        self.network = halved(network) if precision == "half" else network
         self._identified: tuple[tuple[Any, ...], str] | None = None
         self.about = about or About()
         self.train(any(m.training for m in network.modules()) if isinstance(network, nn.Module) else False)
@@ -127,9 +129,12 @@ class Classifier(nn.Module, ABC):
 
     def logits(self, views: Tensor) -> Tensor:
         """The network on P-images [B,...], in its precision: finite logits [B,K]."""
-        if self.precision == "half":
-            return logits_of(self.network, views.half()).float()
-        return logits_of(self.network, views)
+        found = logits_of(self.compute, views)
+        return found.float() if self.precision == "half" else found
+
+    def compute(self, views: Tensor) -> Tensor:
+        """What the network gives, in its precision, as it comes."""
+        return in_half(self.network, views) if self.precision == "half" else self.network(views)
 
     def single(self, x: Tensor) -> bool:
         """Whether x is one item, not a batch; a ValueError if it is neither."""
@@ -145,7 +150,7 @@ class Classifier(nn.Module, ABC):
 
     @property
     def source(self) -> str:
-        """What stands for the network in the fingerprint, read anew whenever its tensors have changed."""
+        """What stands for the network in the fingerprint, read anew where its tensors show that they have changed."""
         tensors = self.network.state_dict().values() if isinstance(self.network, nn.Module) else ()
         state = tuple((t.data_ptr(), t._version, t.dtype, t.device) for t in tensors)
         if self._identified is None or self._identified[0] != state:
@@ -155,7 +160,12 @@ class Classifier(nn.Module, ABC):
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the network's weights and of all facts: classifiers that share it give the same answers."""
+        self.read_anew()
         return fingerprint_of(self.source, self.facts)
+
+    def read_anew(self) -> None:
+        """Has `source` read the weights again, which do not show a change through `.data`: each certificate does."""
+        self._identified = None
 
     @property
     def name(self) -> str:
@@ -271,14 +281,3 @@ def _rounded_up(value: float, digits: int = 6) -> float:
 def prepared(p: Preprocess) -> dict[str, Any]:
     """P as a fact: 1 and 1.0 are the same margin."""
     return p.to_dict() | {"margin": float(p.margin), "blur_sigma": float(p.blur_sigma)}
-
-
-def _halved(network: Logits) -> Logits:
-    """A copy in half precision: another function than in float32, several times faster on a GPU."""
-    if isinstance(network, LipschitzNet):
-        raise ValueError("a Lipschitz network proves its constant for float32: do not compute it in half precision")
-    if not isinstance(network, nn.Module):
-        raise ValueError("half precision needs an nn.Module; a function brings its own arithmetic")
-    copy = deepcopy(network).half().requires_grad_(False)
-    spatial = any(t.dim() == 4 for t in copy.parameters())
-    return copy.to(memory_format=torch.channels_last) if spatial else copy  # type: ignore[call-overload]

@@ -136,6 +136,7 @@ def _fitting(method: Method, classifier: Classifier, x: Tensor, threat: Threat) 
     """x in float32; a ValueError unless it is legal and the method can do this."""
     validate_image(x, threat.transform)
     validate_classifier(classifier)
+    classifier.read_anew()
     if why := refusal(method, classifier, threat):
         raise ValueError(why)
     return as_float32(x)

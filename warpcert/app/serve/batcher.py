@@ -64,6 +64,7 @@ class Batcher:
     ) -> None:  # fmt: skip
         self.passes = self.samples = 0
         self._classifier, self._size, self._threads, self._seen = classifier, size, threads, seen
+        self._source = classifier.source  # nobody changes what is served
         self._queue, self._closed, self._change = deque[_Entry](), False, threading.Condition()
         self._thread = threading.Thread(target=self._work, name="device", daemon=True)
         self._thread.start()
@@ -75,7 +76,7 @@ class Batcher:
         made = copy(self._classifier)
         made._modules = {}
         made.__dict__.pop("network", None)  # a function stands there, a module among the modules
-        made.network = Queued(self, token, self._classifier.source).eval()
+        made.network = Queued(self, token, self._source).eval()
         return made
 
     def ask(self, batch: Tensor, token: Token) -> Tensor:
@@ -135,7 +136,7 @@ class Batcher:
                 continue
             try:
                 rows = [entry.batch[start:stop] for entry, start, stop in parts]
-                logits = self._classifier.network(torch.cat(rows) if len(rows) > 1 else rows[0])
+                logits = self._classifier.compute(torch.cat(rows) if len(rows) > 1 else rows[0])
                 pieces = logits.tensor_split(torch.tensor([len(r) for r in rows]).cumsum(0)[:-1])
             except Exception as error:  # the requests of this pass get it; the server goes on
                 for entry, _, _ in parts:

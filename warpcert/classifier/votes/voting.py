@@ -92,7 +92,7 @@ def validate_classifier(classifier: Logits) -> None:
     time.
     """
     if isinstance(classifier, torch.nn.Module) and any(m.training for m in classifier.modules()):
-        raise ValueError("the classifier is in training mode: call model.eval() first")
+        raise ValueError("the classifier is in training mode: call its eval() first")
 
 
 def fresh_generator(device: torch.device) -> torch.Generator:
