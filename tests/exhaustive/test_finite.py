@@ -161,3 +161,34 @@ def test_a_limit_of_time_and_an_estimate() -> None:
     assert "time limit" in late.reason and late.reach != threat.box
     assert f.foresee(X, wc.Threat.shifts(3)).passes == 29
     assert f.foresee(X, threat).passes >= 29
+
+
+@pytest.mark.parametrize("threat", [wc.Threat.shifts(4), wc.Threat.shifts(2).then(brightness=0.1)])
+@pytest.mark.parametrize("after", [3, 7, 11])
+def test_ctrl_c_between_shifts_keeps_what_was_proved(threat: wc.Threat, after: int, monkeypatch: Any) -> None:
+    """It comes while a picture is shifted: nobody below catches it."""
+    f, left = wc.Levels(Watched(0, 0), step=32), after
+    whole, moved = exact(f, threat, batch=4), Shifts.__call__
+
+    def stopped(t: Shifts, *given: Any) -> Tensor:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+        return moved(t, *given)
+
+    monkeypatch.setattr(Shifts, "__call__", stopped)
+    made = exact(f, threat, batch=4)
+    assert left == 0 and made.found is not None and whole.found is not None and made.label == whole.label
+    points = Shifts().points(Shifts().box(threat.box.upper[0]))
+    done = points[: 4 * (after - 1) if len(threat.transform.parts) == 1 else after - 1]
+    assert made.found.held == pytest.approx(float(points[len(done)].norm()) / threat.box.upper[0]) and not made.abstains
+    assert made.found.held < whole.found.held == 1 and made.passes < whole.passes and "interrupted" in made.reason
+
+
+def test_what_was_asked_beyond_the_end_is_not_said_to_be_possible() -> None:
+    """Of the first shifts more of the range was tried than is certified in the end."""
+    threat = wc.Threat.shifts(2).then(brightness=0.5)
+    made = exact(wc.Levels(Watched(4, 6, 0.2), step=8), threat)
+    assert made.found is not None and 0 < made.found.held < 1
+    assert "in all" not in str(made) and f"about {made.found.images} inputs, among them every one" in str(made)

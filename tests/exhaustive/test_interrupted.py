@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,3 +103,45 @@ def test_a_run_goes_on_within_a_picture(tmp_path: Path) -> None:
     assert certify() == 3 - done and not list((tmp_path / "run").glob("unfinished-*"))
     for record in read_records(tmp_path / "run"):
         assert record["certificate"]["found"]["held"] == 1
+
+
+@pytest.mark.parametrize("what", ["picture", "weights", "slack", "threat", "tolerance", "method", "nothing"])
+def test_nothing_is_joined_to_a_part_about_something_else(what: str, tmp_path: Path) -> None:
+    """A part that was kept, taken up by a run about another picture, classifier or threat."""
+    x, threat, torch_net = noise(2).float() / 255, Threat.rotation(30), Stopped(20)
+    f = Plain(torch_net.eval())
+    made = f.certify(x, threat, batch=64)
+    assert isinstance(made, Exhausted) and made.found is not None and made.found.held < 1
+    net = Stopped(np.inf)
+    if what == "weights":
+        net.register_buffer("weight", torch.zeros(1))
+    g = Plain(net.eval(), slack=1e-3 if what == "slack" else None)
+    against = {"threat": Threat.rotation(20), "tolerance": Threat.rotation(30, tolerance=1e-9)}.get(what, threat)
+    made = replace(made, method="cover") if what == "method" else made
+    job = Job(Held(g), against, methods.chosen(g, batch=64))
+    task = replace(job.task(0, 1 - x if what == "picture" else x, 0, 0), known=made)
+    if what == "nothing":
+        assert job.certifier(g)(task)[0].reach == threat.box
+        return
+    with pytest.raises(ValueError, match="nothing to go on from"):
+        job.certifier(g)(task)
+
+
+def test_a_folder_with_a_part_of_other_settings_is_refused(tmp_path: Path) -> None:
+    """Although it holds no record yet: what is proved in it would be of no use."""
+    x, f = noise(2).float() / 255, Plain(Stopped(20).eval())
+    made = f.certify(x, Threat.rotation(30), batch=64)
+
+    def config(degrees: float) -> dict[str, Any]:
+        job = Job(Held(f), Threat.rotation(degrees), methods.chosen(f))
+        return job.describe(f, data="noise", indices=range(1), seed=0)
+
+    with Store(tmp_path, config(30)) as store:
+        store.keep(0, made)
+    with pytest.raises(ValueError, match="±30° there and ±20° now"):
+        Store(tmp_path, config(20))
+    with Store(tmp_path, config(30)) as store:
+        assert store.unfinished(0) == made
+    (tmp_path / "unfinished-0.json").write_text("{}")
+    with Store(tmp_path, config(30)) as store, pytest.raises(ValueError, match=r"unfinished-0.json: .* starts anew"):
+        store.unfinished(0)

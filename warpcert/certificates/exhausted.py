@@ -54,7 +54,10 @@ class Exhausted(Certificate):
         return f"{self._who} answers {self.label} under {self._every[:-1]}{proviso})"
 
     def _more(self) -> list[str]:
-        count = self.found.images if self.found else 0
+        count, rest = self.found.images if self.found else 0, self.threat.after_shifts
+        if rest is not None and len(self.threat.transform.parts) > 1:  # what lies beyond the end was asked about too
+            asked = f"It was asked about {count} inputs, among them every one that such an attacker can produce."
+            return [asked, f"Why the range ends there: {self.reason}."] if self.reason else [asked]
         asked = f"It was asked about every input that such an attacker can produce, {count} in all."
         return [asked, f"Why the range ends there: {self.reason}."] if self.reason else [asked]
 

@@ -84,18 +84,23 @@ class _Walk:
     ) -> None:
         self.classifier, self.x, self.parts, self.threat, self.terms = classifier, x, parts, threat, terms
         self.began = time.perf_counter()
-        self.limit, self.reason, self.witness = math.inf, "", list[float]()
+        self.limit, self.reason, self.witness, self.stopped = math.inf, "", list[float](), False
         self.done: list[tuple[float, Verdict]] = []  # onset and verdict
 
     def late(self, onset: float) -> bool:
         limit = self.terms.time_limit
         if self.done and self.done[-1][1].interrupted:
-            self.end(onset, "undecided, as it was interrupted")
+            self.interrupted(onset)
             return True
         if limit is None or time.perf_counter() - self.began <= limit:
             return False
         self.end(onset, f"undecided, as the time limit of {limit:g} s was reached")
         return True
+
+    def interrupted(self, onset: float) -> None:
+        """Of the shifts of less onset all were tried."""
+        self.end(onset, "undecided, as it was interrupted")
+        self.stopped = True
 
     def end(self, limit: float, reason: str, witness: list[float] | None = None) -> None:
         if limit < self.limit:
@@ -108,22 +113,25 @@ class _Walk:
 
     def alone(self, progress: Callable[[int, int], None] | None) -> Verdict:
         label, smallest, asked, total = -1, math.inf, 0, len(self.parts.points)
-        for some, pictures in self._pictures(self.terms.size(self.x)):
-            if asked and self.late(self.parts.onset(some[0])):
-                break
-            with torch.inference_mode():
-                logits = self.classifier(pictures.float())
-            label = int(logits[0].argmax()) if label < 0 else label
-            lead = relative_lead(logits, torch.tensor(label, device=logits.device))
-            asked += len(some)
-            bad = (~(lead > self.terms.slack)).nonzero()[:, 0].tolist()
-            if bad:
-                self._failed(some[bad[0]], float(lead[bad[0]]))
-                smallest = min([smallest, *lead[: bad[0]].tolist()])
-                break
-            smallest = min(smallest, float(lead.min()))
-            if progress is not None:
-                progress(asked, total)
+        try:
+            for some, pictures in self._pictures(self.terms.size(self.x)):
+                if asked and self.late(self.parts.onset(some[0])):
+                    break
+                with torch.inference_mode():
+                    logits = self.classifier(pictures.float())
+                label = int(logits[0].argmax()) if label < 0 else label
+                lead = relative_lead(logits, torch.tensor(label, device=logits.device))
+                bad = (~(lead > self.terms.slack)).nonzero()[:, 0].tolist()
+                smallest = min([smallest, *lead[: bad[0] if bad else None].tolist()])
+                if bad:
+                    self._failed(some[bad[0]], float(lead[bad[0]]))
+                asked += len(some)
+                if bad:
+                    break
+                if progress is not None:
+                    progress(asked, total)
+        except KeyboardInterrupt:
+            self.interrupted(self.parts.onset(self.parts.points[min(asked, total - 1)]))
         inside = sum(self.parts.onset(k) < self.limit for k in self.parts.points[:asked])
         return self._verdict(label, inside, asked, smallest, 0.0)
 
@@ -135,34 +143,38 @@ class _Walk:
             self.end(self.parts.onset(k), f"undecided near {at}, where the lead is too small")
 
     def followed(self, rest: Threat, progress: Callable[[int, int], None] | None) -> Verdict:
-        label: int | None = None
-        for number, k in enumerate(self.parts.points):
-            onset = self.parts.onset(k)
-            if onset >= self.limit or (self.done and self.late(onset)):
-                break
-            share = min(1.0, self.limit)
-            left = self.terms.time_limit
-            if left is not None:
-                left = max(1e-3, left - (time.perf_counter() - self.began))
-            moved = self.parts.steps(self.x, k[None])[0]
-            part = replace(rest, box=rest.box.scaled(share))
-            found = verify(self.classifier, moved, part, label, replace(self.terms, time_limit=left))
-            label = found.label
-            self.done.append((onset, found))
-            if not found.verified:
-                held = share * (found.held or 0.0)
-                at = found.reason if found.gamma is None else ""
-                witness = [*k.tolist(), found.gamma] if found.gamma is not None else None
-                said = at and f"{at} (after the shift by {self.parts.steps.at(k.tolist())})"
-                reason = said or f"the classifier answers differently at {self.threat.transform.at(witness or [])}"
-                self.end(max(onset, held), reason, witness)
-            if progress is not None:
-                progress(number + 1, len(self.parts.points))
+        onset, label = 0.0, list[int]()
+        try:
+            for number, k in enumerate(self.parts.points):
+                onset = self.parts.onset(k)
+                if onset >= self.limit or (self.done and self.late(onset)):
+                    break
+                label = [self._walked(k, rest, *label).label]
+                if progress is not None:
+                    progress(number + 1, len(self.parts.points))
+        except KeyboardInterrupt:
+            self.interrupted(onset)
         inside = [v for onset, v in self.done if onset < self.limit]
         smallest = min((v.smallest_margin for v in inside), default=math.inf)
         images, passes = sum(v.images for v in inside), sum(v.evaluated for _, v in self.done)
         isolation = sum(v.seconds_isolation for _, v in self.done)
-        return self._verdict(label or 0, images, passes, smallest, isolation)
+        return self._verdict(label[0] if label else 0, images, passes, smallest, isolation)
+
+    def _walked(self, k: Tensor, rest: Threat, label: int | None = None) -> Verdict:
+        """One shift with what follows, as far out as nothing has failed yet."""
+        onset, share, left = self.parts.onset(k), min(1.0, self.limit), self.terms.time_limit
+        if left is not None:
+            left = max(1e-3, left - (time.perf_counter() - self.began))
+        moved, part = self.parts.steps(self.x, k[None])[0], replace(rest, box=rest.box.scaled(share))
+        found = verify(self.classifier, moved, part, label, replace(self.terms, time_limit=left))
+        if not found.verified:
+            at = found.reason if found.gamma is None else ""
+            witness = [*k.tolist(), found.gamma] if found.gamma is not None else None
+            said = at and f"{at} (after the shift by {self.parts.steps.at(k.tolist())})"
+            reason = said or f"the classifier answers differently at {self.threat.transform.at(witness or [])}"
+            self.end(max(onset, share * (found.held or 0.0)), reason, witness)
+        self.done.append((onset, found))
+        return found
 
     def _verdict(self, label: int, images: int, passes: int, smallest: float, isolation: float) -> Verdict:
         done = [v for _, v in self.done]
@@ -183,7 +195,7 @@ class _Walk:
             smallest_margin=smallest,
             seconds_isolation=isolation,
             seconds_classifier=time.perf_counter() - self.began - isolation,
-            interrupted=any(v.interrupted for v in done),
+            interrupted=self.stopped or any(v.interrupted for v in done),
             shift=tuple(self.witness[:2]),
         )
 

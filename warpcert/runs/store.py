@@ -40,7 +40,8 @@ class Store:
             raise ValueError(f"{folder} holds a finished run ({PACKED}); choose another folder")
         self._folder, self._lines = folder, Lines(folder / CERTIFICATES)
         try:
-            _claim(folder, json.loads(json.dumps(config)), self._lines.started)
+            begun = self._lines.started or any(folder.glob(UNFINISHED.format("*")))
+            _claim(folder, json.loads(json.dumps(config)), begun)
             self.records = list(read_records(folder))
         except BaseException:
             self._lines.close()
@@ -59,9 +60,12 @@ class Store:
         return record
 
     def unfinished(self, index: int) -> Certificate | None:
-        """What `keep` has kept about the picture."""
+        """What `keep` has kept about the picture; a ValueError names the file if it is no certificate."""
         path = self._folder / UNFINISHED.format(index)
-        return certificates.read(json.loads(path.read_text())) if path.exists() else None
+        try:
+            return certificates.read(parsed(path.read_text())) if path.exists() else None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"{path}: {error}; remove it, and the picture starts anew") from None
 
     def keep(self, index: int, certificate: Certificate) -> None:
         """What is proved about a picture that was interrupted, until its record is there."""
@@ -77,7 +81,7 @@ class Store:
 def _claim(folder: Path, config: dict[str, Any], started: bool) -> None:
     if started:
         if not (folder / CONFIG).exists():
-            raise ValueError(f"{folder} holds {CERTIFICATES} without {CONFIG}; choose another folder")
+            raise ValueError(f"{folder} holds certificates without {CONFIG}; choose another folder")
         present = read_config(folder)
         if found := differences(present, config):
             raise ValueError(
