@@ -205,3 +205,17 @@ def test_a_fingerprint_follows_its_network() -> None:
     other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3), torch.nn.ReLU()).eval()
     other.load_state_dict(net.state_dict())
     assert wc.Plain(other).fingerprint != f.fingerprint, "the same weights in another network"
+
+
+def test_fronts_are_for_pictures() -> None:
+    """Of a batch of sounds [B,C,L] one mean would be taken over all of them."""
+    sounds = About(threat=wc.Threat.volume(3))
+    with pytest.raises(ValueError, match="a front is for pictures"):
+        wc.Smoothed(nn.Identity(), 0.1, front="centred", about=sounds)
+    f = wc.Smoothed(nn.Identity(), 0.1, front="standard")
+    with pytest.raises(ValueError, match="a front is for pictures"):
+        f.certify(torch.rand(1, 100) / 2, wc.Threat.volume(3))
+    f.about = sounds
+    for x in (torch.rand(1, 100) / 2, torch.rand(3, 1, 100) / 2):
+        with pytest.raises(ValueError, match="a front is for pictures"):
+            f.predict(x)

@@ -40,6 +40,8 @@ class Defence:
     def __post_init__(self) -> None:
         if Front(self.front).name != "none" and (any(self.sigma_param) or not self.preprocess.is_identity):
             raise ValueError("a front stands before pixel noise alone: leave vignette, blur and parameter noise out")
+        if Front(self.front).name != "none" and self.transform.item_dims != 3:
+            raise ValueError(f"a front is for pictures, and {self.transform.name} is of sounds: leave it out")
         kernels.kernel(self.interpolation)
         kernels.kernel(self.reference or self.interpolation)
         if self.reference == self.interpolation:

@@ -73,7 +73,7 @@ class Smoothed(Classifier):
             raise ValueError("nested votes need parameters to smooth over: say over={...}")
         if nested and not self.noise and self.lipschitz is None:
             raise ValueError("nested votes without noise need a network with a Lipschitz constant")
-        self.defence(transforms.get(next(iter(self.over), "rotation")))
+        _ = self.own_defence  # which may refuse
 
     @property
     def facts(self) -> dict[str, Any]:

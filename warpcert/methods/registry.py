@@ -114,8 +114,8 @@ def go_on(
     same = made.picture == picture_digest(x) and made.classifier.fingerprint == classifier.fingerprint
     if not same or made.threat != threat or made.method != method.name:
         raise ValueError(
-            "this certificate is about another picture, classifier or threat: there is nothing to go on from; remove it, "
-            "and the picture starts anew"
+            "this certificate is about another picture, classifier or threat: there is nothing to go on from; "
+            "remove it, and the picture starts anew"
         )
     return _about(x, lambda: method.go_on(made, classifier, x, threat, progress))
 
