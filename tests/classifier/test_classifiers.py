@@ -211,8 +211,8 @@ def test_fronts_are_for_pictures() -> None:
     """Of a batch of sounds [B,C,L] one mean would be taken over all of them."""
     sounds = About(threat=wc.Threat.volume(3))
     with pytest.raises(ValueError, match="a front is for pictures"):
-        wc.Smoothed(nn.Identity(), 0.1, front="centred", about=sounds)
-    f = wc.Smoothed(nn.Identity(), 0.1, front="standard")
+        wc.Smoothed(nn.Identity().eval(), 0.1, front="centred", about=sounds)
+    f = wc.Smoothed(nn.Identity().eval(), 0.1, front="standard")
     with pytest.raises(ValueError, match="a front is for pictures"):
         f.certify(torch.rand(1, 100) / 2, wc.Threat.volume(3))
     f.about = sounds

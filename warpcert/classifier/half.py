@@ -35,14 +35,12 @@ def in_half(network: Logits, views: Tensor) -> Tensor:
 
     Nothing of the float32 weights is kept: they follow each change of the network's.
     """
-    narrow, wide = views.half(), dict[str, Tensor]()
+    narrow = views.half()
+    result: Tensor | None = None
     if narrow.device.type == "cpu" and isinstance(network, nn.Module):
-        tensors = chain(network.named_parameters(), network.named_buffers())
-        wide = {name: t.float() for name, t in tensors if t.dtype == torch.float16}
-    result: Tensor
-    if not wide:
-        result = network(narrow)
-        return result
-    with _ALONE:
-        result = functional_call(network, wide, (narrow.float(),))  # type: ignore[arg-type]
-    return result
+        with _ALONE:
+            tensors = chain(network.named_parameters(), network.named_buffers())
+            wide = {name: t.float() for name, t in tensors if t.dtype == torch.float16}
+            if wide:
+                result = functional_call(network, wide, (narrow.float(),))
+    return network(narrow) if result is None else result
