@@ -74,5 +74,17 @@ def test_what_does_not_compile_or_answers_nonsense_is_left(network: nn.Module, m
     compiling(monkeypatch, fails)
     with pytest.warns(UserWarning, match="no compiler"):
         assert swift.swift(f, batch(128)) == f.logits
-    assert swift.swift(f, torch.rand(4, 3, 112, 112)) == f.logits, "a CPU"
     assert swift.swift(f, batch(64)) == f.logits, "small pictures"
+
+
+def test_on_a_cpu_the_channels_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    f, pictures = Plain(net), torch.rand(4, 3, 112, 112)
+    made = swift.swift(f, pictures)
+    assert made != f.logits and swift.swift(f, pictures[:3]) is made
+    assert torch.allclose(made(pictures), f.logits(pictures), atol=1e-6) and net[0].weight.is_contiguous()
+    nn.init.constant_(net[0].weight, 1.0)
+    assert not torch.allclose(swift.swift(f, pictures)(pictures), made(pictures))
+    monkeypatch.setattr(swift, "_laid_out", lambda network, half: lambda z: network(z) + 1e-3)
+    assert swift.swift(f, pictures[:, :, :110]) == f.logits, "too far off"

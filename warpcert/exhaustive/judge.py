@@ -32,7 +32,7 @@ class Terms:
     tolerance   how far each pixel of the attacker, before rounding, may be from the exact T_γ x
     step        w > 1: f rounds its input to levels, f(z) = f(Q_w(z)) for all real z, and the attacker may round or not
     sees        what the levels are of, if not of every pixel: f is given the picture that it makes of them
-    batch       images per forward pass; by default as many as have 2²³ values, and 2²⁸ on a GPU, at most 1024 and 8192
+    batch       images per forward pass; by default as many as have 2²² values, and 2²⁸ on a GPU, at most 1024 and 8192
     limit       combinations of one clique, beyond which coinciding crossings are bundled (see `enumeration`), or else
                 the walk ends: 1024 by default, and 32768 for an attacker who does not round and has no bundles
     time_limit  seconds after which the walk ends, with what is proved by then
@@ -52,7 +52,7 @@ class Terms:
         return self.limit or (1024 if threat.quantized and not isinstance(self.sees, Stem) else 1 << 15)
 
     def size(self, x: Tensor) -> int:
-        most, values = (8192, 1 << 28) if x.is_cuda else (1024, 1 << 23)
+        most, values = (8192, 1 << 28) if x.is_cuda else (1024, 1 << 22)
         return self.batch or min(most, 1 << max(3, (values // x.numel()).bit_length() - 1))
 
 
