@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.soundness import bounds, exact, inverse, networks, products
+from benchmarks.soundness import bounds, exact, inverse, networks, products, sounds
 from benchmarks.soundness.breaking import Job, Task
 from benchmarks.soundness.chunks import Limits, code_of, go, read, table
 from warpcert import transforms
@@ -22,7 +22,7 @@ from warpcert import transforms
 
 def rows(device: str) -> list[tuple[str, Job]]:
     """All of them."""
-    return [*bounds.rows(), *exact.rows(), *inverse.rows(), *products.rows(), *networks.rows(device)]
+    return [*bounds.rows(), *exact.rows(), *inverse.rows(), *products.rows(), *sounds.rows(), *networks.rows(device)]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,7 +16,7 @@ from warpcert.classifier.storage import load
 from warpcert.errors.float32 import sample_error
 from warpcert.errors.proved import Curve
 from warpcert.learn.data import Dataset
-from warpcert.learn.views import delayed
+from warpcert.learn.views import delayed, masked
 from warpcert.networks.config import ModelConfig
 from warpcert.networks.sound import Mfcc, mel_bands
 from warpcert.networks.weights import build, fused
@@ -76,6 +76,16 @@ def test_delayed_moves_each_sound_by_its_own_time() -> None:
     x = torch.arange(1.0, 6.0).expand(3, 1, 5)
     expected = [[1, 2, 3, 4, 5], [0, 0, 1, 2, 3], [2, 3, 4, 5, 0]]
     assert delayed(x, torch.tensor([0, 2, -1]))[:, 0].tolist() == expected
+
+
+def test_masked_silences_a_stretch_and_a_band() -> None:
+    x = torch.randn(50, 1, 1000, generator=torch.Generator().manual_seed(0))
+    heard = masked(x, 400, torch.Generator().manual_seed(1))
+    assert heard.shape == x.shape and torch.equal(heard, masked(x, 400, torch.Generator().manual_seed(1)))
+    lost = 1 - heard.square().sum((1, 2)) / x.square().sum((1, 2))
+    assert float(lost.min()) + 1e-6 >= 0 and 0.2 < float(lost.mean()) < 0.5 and float(lost.max()) < 0.8
+    spectrum = torch.fft.rfft(heard[:, 0]).abs() < 1e-3
+    assert float(spectrum.float().mean()) == pytest.approx(0.2, abs=0.05)
 
 
 def test_float32_stays_within_the_allowance_for_sounds() -> None:

@@ -77,10 +77,11 @@ def noise(defence: Defence) -> str:
 
 
 def preparation(p: Preprocess) -> str:
-    """What is done to a picture before the network sees it."""
+    """What is done to a picture or sound before the network sees it."""
     found = ["reduced to half its size"] if p.halved else []
     found += [f"vignette: {p.vignette}"] if p.vignette != "none" else []
     found += [f"blur σ {p.blur_sigma:g}, {p.blur_size} × {p.blur_size}"] if p.blur_sigma else []
+    found += [f"limiter: ±{p.limit:g} of full scale"] if p.limit is not None else []
     return ", ".join(found) or "nothing"
 
 

@@ -199,7 +199,8 @@ class Classifier(nn.Module, ABC):
         """Dimensions of one item: 3 for pictures [C,H,W], 2 for sounds [C,L]."""
         own = [transforms.get(name) for name in self.over] + ([self.threat.transform] if self.threat else [])
         shape = getattr(getattr(self.network, "config", None), "shape", (0, 0, 0))
-        return own[0].item_dims if own else len(shape)
+        limited = self.preprocess.limit is not None  # sounds alone pass a limiter
+        return own[0].item_dims if own else 2 if limited else len(shape)
 
     @property
     def device(self) -> torch.device:

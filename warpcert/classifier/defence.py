@@ -42,6 +42,8 @@ class Defence:
             raise ValueError("a front stands before pixel noise alone: leave vignette, blur and parameter noise out")
         if Front(self.front).name != "none" and self.transform.item_dims != 3:
             raise ValueError(f"a front is for pictures, and {self.transform.name} is of sounds: leave it out")
+        if self.preprocess.limit is not None and self.transform.item_dims != 2:
+            raise ValueError(f"a limiter is for sounds; got one for a {self.transform.noun} of pictures")
         kernels.kernel(self.interpolation)
         kernels.kernel(self.reference or self.interpolation)
         if self.reference == self.interpolation:
@@ -103,6 +105,7 @@ class Defence:
             "the classifier's interpolation": self.interpolation,
             "the reference of originals": self.known.interpolation,
             **({} if self.front == "none" else {"the front": self.front}),
+            **({} if p.limit is None else {"the limiter": f"±{p.limit:g} of full scale"}),
             "the vignette": f"{p.vignette} with margin {p.margin:g} px",
             "the blur": f"σ {p.blur_sigma:g} px, size {p.blur_size}",
             **({"the reduction": "to half the size, before vignette and blur"} if p.halved else {}),

@@ -85,8 +85,8 @@ class Rule:
 def interpolation_error(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, gamma: Tensor) -> Tensor:
     """‖ε(β_i, γ_i, x)‖₂ for pairs beta, gamma [B,d] → [B]."""
     moved = defence.transform(threat.attacked(x, gamma), beta, defence.interpolation)
-    difference = moved - defence.transform(x, beta + gamma, defence.known.interpolation)
-    norms: Tensor = torch.linalg.vector_norm(defence.preprocess(difference).flatten(1), dim=1)
+    once = defence.transform(x, beta + gamma, defence.known.interpolation)
+    norms: Tensor = torch.linalg.vector_norm(defence.preprocess.difference(moved, once).flatten(1), dim=1)
     return norms
 
 

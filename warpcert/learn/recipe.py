@@ -72,6 +72,7 @@ class Recipe:
     margin: float = 0.0
     blur_sigma: float = 0.0
     blur_size: int = 1
+    limit: float = 0.0  # of the limiter that sounds pass (0: none)
     # deployment, where it differs from what training sees
     step: int = 0  # of the levels that it is deployed behind (0: `levels`)
     turned_by: str = "none"  # the kernel that it is deployed with (none: `interpolation`)
@@ -90,7 +91,7 @@ class Recipe:
     worst: int = 1  # so many γ are drawn for every picture, and the one with the largest loss is trained on
     flip: bool = False  # mirror left and right
     shift: int = 0  # whole pixels, up to this many along each side; of a sound, samples of time
-    cutout: int = 0  # pixels: a square of this side, anywhere in the picture, is blanked
+    cutout: int = 0  # pixels: a square of this side is blanked; of half the sounds, as much time, and a band
     levels: int = 0  # the step between the levels that the network sees in training (0: all of them)
     # optimisation
     epochs: float = 20.0
@@ -198,7 +199,7 @@ class Recipe:
 
     def defence(self) -> Defence:
         """What the model is trained for."""
-        p = Preprocess(self.vignette, self.margin, self.blur_sigma, self.blur_size)
+        p = Preprocess(self.vignette, self.margin, self.blur_sigma, self.blur_size, limit=self.limit or None)
         return Defence.surface(
             self.transform,
             *self.sigma,

@@ -13,7 +13,7 @@ from warpcert.classifier.rounding import coarsened
 from warpcert.classifier.sees import behind
 from warpcert.learn.recipe import Recipe
 
-__all__ = ["Views", "delayed", "generator"]
+__all__ = ["Views", "delayed", "generator", "masked"]
 
 
 def generator(device: torch.device, *key: int | str) -> torch.Generator:
@@ -28,6 +28,21 @@ def delayed(x: Tensor, by: Tensor) -> Tensor:
     inside = (source >= 0) & (source < x.shape[-1])
     index = source.clamp(0, x.shape[-1] - 1)[:, None].expand_as(x)
     return x.gather(-1, index) * inside[:, None]
+
+
+def masked(x: Tensor, samples: int, draw: torch.Generator) -> Tensor:
+    """Sounds [B,C,L] without up to `samples` of their time, and without as large a share of their frequencies."""
+    count, length = len(x), x.shape[-1]
+    start, width, first, band = torch.rand(4, count, 1, generator=draw, device=x.device).unbind()
+    place = torch.arange(length, device=x.device)
+    silent = (place >= start * (length - width * samples)) & (
+        place < start * (length - width * samples) + width * samples
+    )
+    spectrum = torch.fft.rfft(x * ~silent[:, None])
+    pitch, share = torch.linspace(0, 1, spectrum.shape[-1], device=x.device), band * samples / length
+    kept = (pitch < first * (1 - share)) | (pitch >= first * (1 - share) + share)
+    heard: Tensor = torch.fft.irfft(spectrum * kept[:, None], length)
+    return heard
 
 
 def _uncut(x: Tensor, side: int, where: Tensor) -> Tensor:
@@ -63,7 +78,9 @@ class Views:
         if recipe.shift:
             by = torch.randint(-recipe.shift, recipe.shift + 1, (count, 2), generator=draw, device=device)
             x = transforms.get("translation")(x, by, "nearest") if x.dim() == 4 else delayed(x, by[:, 0])
-        if recipe.cutout and x.dim() == 4:
+        if recipe.cutout and x.dim() == 3:
+            x = torch.cat((masked(x[: count // 2], recipe.cutout, draw), x[count // 2 :]))
+        elif recipe.cutout:
             x = x * _uncut(x, recipe.cutout, torch.rand(count, 2, generator=draw, device=device))
         beta = torch.randn(count, dim, generator=draw, device=device) * self.sigma
         gamma = torch.rand(count, dim, generator=draw, device=device) * self.width + self.lower

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from warpcert.classifier.defence import Defence
+from warpcert.errors.curve.values import unheard
 from warpcert.errors.float32 import sample_error
 from warpcert.originals.protocol import InverseBound, Originals
 from warpcert.threat import Threat
@@ -34,7 +35,8 @@ class VolumeInverse(InverseBound):
     An attacked sample is x' = q(v), v = e^γ x up to the attacker's float32 error. Not clipped: |x' − e^γ x| ≤ h, half a
     step and that error. Clipped at the upper end: e^γ x ≥ x' − h, and e^γ x ≤ e^γ·high as x itself is legal; likewise
     below. Hence T_β x' − T_{β+γ} x = e^β (x' − e^γ x) is at most e^β·max(h, (e^γ − 1)·|end|) in a clipped sample: one
-    of them is worth more than all rounding together, and sounds with several of them cannot be certified.
+    of them is worth more than all rounding together. Behind a limiter, which cuts such samples and their originals to
+    the same value unless e^β is small, it is at most e^β·h and what `unheard` says.
     """
 
     cells: int = 16
@@ -65,20 +67,23 @@ class VolumeInverse(InverseBound):
         enough: float = 0.0,
         progress: Callable[[int, int], None] | None = None,
     ) -> Tensor:
-        """As promised: e^β times the ℓ2 norm of the largest |x' − e^γ x| per sample, and the float32 slack."""
-        if defence.transform != originals.threat.transform or not defence.preprocess.is_identity:
+        """As promised: e^β times the ℓ2 norm of the largest |x' − e^γ x| per sample, and the float32 slack. Behind a
+        limiter |x' − c| ≤ h for c, the legal value next to e^γ x, in every sample, clipped or not.
+        """
+        if defence.transform != originals.threat.transform or not defence.preprocess.linear.is_identity:
             raise ValueError("the inverse of a volume change needs a defender of sound: no vignette, no blur")
         x, threat = originals.x_attacked.double(), originals.threat
         louder_by, beta = _louder(threat), beta.to(x)[:, 0]
         h, cut = self._half(x, threat), clipped(x, threat)
+        limit, scale = defence.preprocess.limit, beta.exp()[:, None]
         louder = torch.expm1(originals.high[:, 0]).clamp_min(0)[:, None, None] * x.abs()  # [k, C, L]
-        worst = torch.where(cut, torch.maximum(louder, h), h).flatten(1).norm(dim=1)  # [k]
+        worst = torch.where(cut & (limit is None), torch.maximum(louder, h), h).flatten(1).norm(dim=1)  # [k]
         top = float(originals.high.abs().amax()) if len(originals.high) else 0.0
         extent = float(beta.abs().max()) + max(top, float(originals.low.abs().amax()) if len(originals.low) else 0.0)
         original = torch.maximum(originals.lower.abs(), originals.upper.abs()).flatten(1)
         slack = sample_error(louder_by, original, extent).norm(dim=1) + sample_error(louder_by, x, extent).norm()
-        bound: Tensor = beta.exp()[:, None] * worst * (1 + 1e-9) + slack + 1e-9
-        return bound
+        bound: Tensor = scale * worst * (1 + 1e-9) + slack + 1e-9
+        return bound if limit is None else bound + unheard(louder_by, limit, scale, cut.sum())
 
     def _half(self, x: Tensor, threat: Threat) -> Tensor:
         """h: what rounding and the attacker's float32 error can change, sample by sample."""

@@ -1,5 +1,5 @@
 """P: vignette, Gaussian blur, vignette, perhaps of the picture at half its size. Linear and without parameters; it
-makes small misplacements small errors.
+makes small misplacements small errors. Of sounds: a limiter, behind which nobody hears what was clipped.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import Any, TypedDict, Unpack, final
 
 import torch
 from torch import Tensor
@@ -15,6 +15,11 @@ from torch import Tensor
 from warpcert.transforms import grid
 
 __all__ = ["Preprocess", "halving"]
+
+
+class _Rare(TypedDict, total=False):
+    halved: bool
+    limit: float | None
 
 
 @final
@@ -30,6 +35,8 @@ class Preprocess:
     halved       P x = V B V R x, R the reduction to half the size: means with weights (1 3 3 1)/8 along each axis, as
                  image libraries do it with antialiasing (outside the frame is 0). T then acts on twice as many pixels
                  along each axis as the network sees, where it does far less harm. `reads` says which pixels count
+    limit        of sounds, in place of all the others: P x = L x, values below −limit and above limit become these; a
+                 float32, so that all precisions agree. L increases no difference of two values
 
     B is separable, so B x = B_H x B_Wᵀ with two banded matrices: two matrix products for a whole batch. They must
     run in full float32: call it with TF32 matrix products off (torch's default), it refuses otherwise.
@@ -40,6 +47,7 @@ class Preprocess:
     blur_sigma: float
     blur_size: int
     halved: bool = False
+    limit: float | None = None
 
     def __init__(
         self,
@@ -49,7 +57,7 @@ class Preprocess:
         blur_size: int | None = None,
         *,
         blur: float | None = None,
-        halved: bool = False,
+        **rare: Unpack[_Rare],
     ) -> None:
         if vignette not in ("none", "circle", "rectangle"):
             raise ValueError(f"vignette {vignette!r} is not known; choose none, circle or rectangle")
@@ -67,16 +75,26 @@ class Preprocess:
         sizes = {"blur_sigma": sigma, "blur_size": int(size)}
         for name, value in {"vignette": vignette, "margin": margin, **sizes}.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "halved", bool(halved))
+        object.__setattr__(self, "halved", bool(rare.get("halved", False)))
+        limit = rare.get("limit")
+        if limit is not None and not (math.isfinite(limit) and limit > 0):
+            raise ValueError(f"a limiter's limit must be finite and positive; got {limit}")
+        if limit is not None and not self.is_identity:
+            raise ValueError("a limiter is for sounds, which have no vignette, no blur and no half size: leave these")
+        object.__setattr__(self, "limit", None if limit is None else float(torch.tensor(limit, dtype=torch.float32)))
 
     def to_dict(self) -> dict[str, Any]:
-        """For `Preprocess(**d)`; `halved` only where it is, as most are not."""
-        d = asdict(self)
-        return d if self.halved else {name: value for name, value in d.items() if name != "halved"}
+        """For `Preprocess(**d)`; `halved` and `limit` only where they are, as in most they are not."""
+        return {name: value for name, value in asdict(self).items() if name not in ("halved", "limit") or value}
 
     @property
     def is_identity(self) -> bool:
-        return self.vignette == "none" and not self._blurs and not self.halved
+        return self.vignette == "none" and not self._blurs and not self.halved and self.limit is None
+
+    @property
+    def linear(self) -> Preprocess:
+        """P without its limiter: ‖P a − P b‖ is at most the norm of what this makes of a − b."""
+        return self if self.limit is None else Preprocess()
 
     @property
     def _blurs(self) -> bool:
@@ -127,6 +145,8 @@ class Preprocess:
 
     def __call__(self, x: Tensor) -> Tensor:
         """P x for x [..., H, W]: of the same size, or half of it."""
+        if self.limit is not None:
+            return x.clamp(-self.limit, self.limit)
         if self.is_identity:
             return x
         if x.is_cuda and x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32 and self.halved:
@@ -141,6 +161,10 @@ class Preprocess:
                 raise ValueError("P needs full float32 products: set torch.backends.cuda.matmul.allow_tf32 = False")
             x = rows @ x @ columns * mask
         return x
+
+    def difference(self, a: Tensor, b: Tensor) -> Tensor:
+        """P a − P b: P (a − b), except behind a limiter."""
+        return self(a - b) if self.limit is None else self(a) - self(b)
 
 
 @lru_cache(maxsize=32)

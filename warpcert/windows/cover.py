@@ -87,8 +87,9 @@ def cover_windows(
         raise ValueError(f"x must be {legal}; got {list(x.shape)}")
     if not (math.isfinite(target) and target > 0):
         raise ValueError(f"target must be a finite E > 0; got {target}")
+    preprocess = preprocess.linear
     if x.dim() == 2 and not preprocess.is_identity:
-        raise ValueError("sound has no vignette and no blur; use a preprocess that does nothing")
+        raise ValueError("sound has no vignette and no blur; use a preprocess that does nothing, or a limiter")
     if why := unknown(transform):
         raise ValueError(why)
     if preprocess.halved:
@@ -239,7 +240,7 @@ def unknown(transform: Transform) -> str:
 
 def halved(windows: Windows, chosen: Tensor, x: Tensor, threat: Threat, preprocess: Preprocess) -> Windows:
     """Both halves of each of the windows `chosen` (indices), and nothing else; x, threat and P as they were covered."""
-    scene = Scene(x.to(windows.lower.device, torch.float64), threat, preprocess, windows.rounded)
+    scene = Scene(x.to(windows.lower.device, torch.float64), threat, preprocess.linear, windows.rounded)
     with torch.no_grad():
         lower, upper = _halves(windows.lower[chosen], windows.upper[chosen], scene.pace)
     return bounds(lower, upper, x, threat, preprocess, windows.rounded)
@@ -248,7 +249,7 @@ def halved(windows: Windows, chosen: Tensor, x: Tensor, threat: Threat, preproce
 def bounds(lower: Tensor, upper: Tensor, x: Tensor, threat: Threat, preprocess: Preprocess, rounded: bool) -> Windows:
     """These windows [J,d], which need not tile Γ, with E_j."""
     start = time.perf_counter()
-    scene = Scene(x.to(lower.device, torch.float64), threat, preprocess, rounded)
+    scene = Scene(x.to(lower.device, torch.float64), threat, preprocess.linear, rounded)
     with torch.no_grad():
         bound = rounded_up(distances(scene, lower, upper))
     return Windows(lower, upper, bound, rounded, len(lower), time.perf_counter() - start)

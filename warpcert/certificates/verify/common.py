@@ -87,7 +87,7 @@ def _facts(c: Certificate, facts: dict[str, Any]) -> None:
     p = defence.preprocess if defence else c.preprocess  # type: ignore[attr-defined]
     told = facts.get("preprocess", {"vignette": "none", "margin": 0.0, "blur_sigma": 0.0, "blur_size": 1})
     ours = {name: getattr(p, name) for name in ("vignette", "margin", "blur_sigma", "blur_size")}
-    ours |= {"halved": True} if p.halved else {}
+    ours |= ({"halved": True} if p.halved else {}) | ({} if p.limit is None else {"limit": p.limit})
     refuse(ours != told, "the preprocessing is not that of the classifier")
     if defence is not None:
         over = {t.name: tuple(t.internal(s) for s in facts["over"].get(t.name, ()))}
