@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from warpcert import certificates, methods
-from warpcert.certificates import ByMargins, Certificate, Covered, Individual, Voted
+from warpcert.certificates import ByMargins, Certificate, Covered, Exhausted, Individual, Voted
 from warpcert.classifier import Levels, Plain, Smoothed
 from warpcert.classifier.votes.voting import Logits
 from warpcert.threat import Threat
@@ -153,3 +153,50 @@ def test_exact_names_a_way_out() -> None:
     assert made.abstains and made.reason.endswith("put the classifier behind levels or take a smaller range")
     made = Levels(bright, step=8).certify(picture(), THREAT, method="exact", time_limit=1e-9)
     assert made.reason.endswith("take coarser levels or take a smaller range")
+
+
+def test_indiv_ends_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where possible originals are looked for: nothing is told there, and nobody looks at the clock."""
+    clock = Clock(monkeypatch, 0.0)
+
+    class Endless:
+        name = "lagrangian"
+
+        def survivors(self, x: Tensor, threat: Threat) -> None:
+            for _ in range(100):
+                clock.now += 1.0
+                torch.zeros(1)
+            raise AssertionError("nobody ended it")
+
+    monkeypatch.setattr("warpcert.methods.individual.named", lambda *_: Endless())
+    made, _ = certified(clock, "indiv", time_limit=3.0)
+    assert isinstance(made, Individual) and made.abstains and "time limit of 3 s" in made.reason
+    assert clock.now == 4.0 and made.excluded == 0.0 and made.scores is not None
+
+
+@pytest.mark.parametrize("threat", [Threat.rotation(20), Threat.shifts(2), Threat.shifts(2).then(brightness=0.1)])
+def test_exact_ends_within_an_operation_of_its_limit(threat: Threat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of a second per operation of the network, whatever the batch: more than one is not begun too late."""
+    clock = Clock(monkeypatch, 0.0)
+
+    def slow(z: Tensor) -> Tensor:
+        for _ in range(50):
+            clock.now += 0.1
+            z = z + 0.0
+        return bright(z)
+
+    size = 1 if threat == Threat.shifts(2) else 16
+    whole = Levels(bright, 64).certify(picture(), threat, batch=size)
+    part = Levels(slow, 64).certify(picture(), threat, batch=size, time_limit=60.0)
+    assert clock.now < 60 + 5 + 0.2, "the picture itself is asked about at last, in any case"
+    assert isinstance(whole, Exhausted) and isinstance(part, Exhausted) and certificates.read(part.to_dict()) == part
+    assert "time limit of 60 s" in part.reason and part.passes < whole.passes
+    assert part.found is None or (whole.found is not None and part.found.held < whole.found.held)
+
+
+def test_a_test_that_the_clock_ends_is_judged_by_what_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the first windows, and within a round: what was counted adds up."""
+    clock = Clock(monkeypatch, 0.5)
+    made, _ = certified(clock, "cover", time_limit=3.0, n=100_000, target=0.02, n0=1)
+    assert isinstance(made, Covered) and clock.now <= 3.0 + 2 * clock.seconds
+    assert made.passes == 1 + sum(w.n for w in made.windows) and "time limit" in made.reason

@@ -26,11 +26,13 @@ from warpcert.exhaustive.glance import Glance, glance
 from warpcert.exhaustive.judge import Terms, relative_lead
 from warpcert.exhaustive.paths import refusal
 from warpcert.exhaustive.verify import LESS, Verdict, verify
+from warpcert.numerics.deadline import TimeOverError, limited
 from warpcert.threat import Threat
 from warpcert.transforms import Steps
 
 __all__ = ["glance_shifts", "refusal_shifts", "shifts_of", "verify_shifts"]
 
+INTERRUPTED = "undecided, as it was interrupted"
 SCOPES = ("tolerance", "program", "exact")  # from the strongest to the weakest
 
 
@@ -90,17 +92,12 @@ class _Walk:
     def late(self, onset: float) -> bool:
         limit = self.terms.time_limit
         if self.done and self.done[-1][1].interrupted:
-            self.interrupted(onset)
+            self.end(onset, INTERRUPTED)
             return True
         if limit is None or time.perf_counter() - self.began <= limit:
             return False
-        self.end(onset, f"undecided, as the time limit of {limit:g} s was reached")
+        self.end(onset, self.terms.late)
         return True
-
-    def interrupted(self, onset: float) -> None:
-        """Of the shifts of less onset all were tried."""
-        self.end(onset, "undecided, as it was interrupted")
-        self.stopped = True
 
     def end(self, limit: float, reason: str, witness: list[float] | None = None) -> None:
         if limit < self.limit:
@@ -113,11 +110,12 @@ class _Walk:
 
     def alone(self, progress: Callable[[int, int], None] | None) -> Verdict:
         label, smallest, asked, total = -1, math.inf, 0, len(self.parts.points)
+        until = math.inf if self.x.is_cuda or not self.terms.time_limit else self.began + self.terms.time_limit
         try:
             for some, pictures in self._pictures(self.terms.size(self.x)):
                 if asked and self.late(self.parts.onset(some[0])):
                     break
-                with torch.inference_mode():
+                with torch.inference_mode(), limited(until):
                     logits = self.classifier(pictures.float())
                 label = int(logits[0].argmax()) if label < 0 else label
                 lead = relative_lead(logits, torch.tensor(label, device=logits.device))
@@ -130,8 +128,10 @@ class _Walk:
                     break
                 if progress is not None:
                     progress(asked, total)
-        except KeyboardInterrupt:
-            self.interrupted(self.parts.onset(self.parts.points[min(asked, total - 1)]))
+        except (KeyboardInterrupt, TimeOverError) as stop:  # of the shifts of less onset all were tried
+            self.stopped = isinstance(stop, KeyboardInterrupt)
+            at = self.parts.onset(self.parts.points[min(asked, total - 1)])
+            self.end(at, INTERRUPTED if self.stopped else self.terms.late)
         inside = sum(self.parts.onset(k) < self.limit for k in self.parts.points[:asked])
         return self._verdict(label, inside, asked, smallest, 0.0)
 
@@ -153,7 +153,8 @@ class _Walk:
                 if progress is not None:
                     progress(number + 1, len(self.parts.points))
         except KeyboardInterrupt:
-            self.interrupted(onset)
+            self.stopped = True
+            self.end(onset, INTERRUPTED)
         inside = [v for onset, v in self.done if onset < self.limit]
         smallest = min((v.smallest_margin for v in inside), default=math.inf)
         images, passes = sum(v.images for v in inside), sum(v.evaluated for _, v in self.done)

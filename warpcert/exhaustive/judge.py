@@ -51,6 +51,11 @@ class Terms:
     def combinations(self, threat: Threat) -> int:
         return self.limit or (1024 if threat.quantized and not isinstance(self.sees, Stem) else 1 << 15)
 
+    @property
+    def late(self) -> str:
+        """Why the walk ends when the time is over."""
+        return f"undecided, as the time limit of {self.time_limit:g} s was reached"
+
     def size(self, x: Tensor) -> int:
         most, values = (8192, 1 << 28) if x.is_cuda else (1024, 1 << 22)
         return self.batch or min(most, 1 << max(3, (values // x.numel()).bit_length() - 1))
@@ -92,7 +97,7 @@ class Judge:
 
     def end(self, limit: float, reason: str) -> None:
         """Nothing is proved from `limit` on, if it was until now."""
-        if limit < self.limit:
+        if limit < self.limit or (limit == self.limit < math.inf and not self.reason):
             self.limit, self.reason = limit, reason
 
     @torch.inference_mode()

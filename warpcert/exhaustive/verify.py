@@ -36,6 +36,7 @@ from warpcert.exhaustive.enumeration import Chunks, Plan, plan
 from warpcert.exhaustive.judge import Judge, Terms
 from warpcert.exhaustive.paths import refusal
 from warpcert.exhaustive.sight import Sight, sight_of
+from warpcert.numerics.deadline import TimeOverError, limited
 from warpcert.threat import Threat
 
 __all__ = ["Terms", "Verdict", "verify"]
@@ -112,14 +113,19 @@ def verify(
     sight = sight_of(x, threat, terms.tolerance, terms.step, terms.sees)
     judge = Judge(classifier, sight, label, terms)
     walk = _Walk(sight, terms, judge, progress)
+    walk.until = math.inf if terms.time_limit is None else began + terms.time_limit
     try:
-        changed = judge.probe(255 if x.is_cuda or x.numel() < _LARGE else 33)
-        for start, end in _slices(changed, sight, min(1.0, judge.limit), terms):
-            if start >= judge.limit:
-                break
-            walk.go(start, end)
+        with limited(math.inf if x.is_cuda else walk.until):  # a GPU is quick, and compiled networks know no such limit
+            changed = judge.probe(255 if x.is_cuda or x.numel() < _LARGE else 33)
+            for start, end in _slices(changed, sight, min(1.0, judge.limit), terms):
+                if start >= judge.limit:
+                    break
+                walk.go(start, end)
     except KeyboardInterrupt:
-        walk.interrupted()
+        walk.ended("undecided, as it was interrupted")
+        walk.stopped = True
+    except TimeOverError:
+        walk.ended(terms.late)
     if progress is not None:
         progress(1000, 1000)
     held = 1.0 if judge.limit == math.inf else min(judge.limit, 1.0) * LESS
@@ -188,7 +194,7 @@ class _Walk:
 
     def __init__(self, sight: Sight, terms: Terms, judge: Judge, progress: Callable[[int, int], None] | None) -> None:
         self.sight, self.threat, self.terms, self.judge, self.progress = sight, sight.threat, terms, judge, progress
-        self.until = time.perf_counter() + (math.inf if terms.time_limit is None else terms.time_limit)
+        self.until = math.inf
         self.crossings = self.cliques = self.bundles = self.unresolved = self.images = 0
         self.isolation, self.followed, self.stopped = 0.0, True, False
         self.asked = 0  # images handed to the judge
@@ -217,13 +223,13 @@ class _Walk:
         self.judge.finish()
         self._count()
 
-    def interrupted(self) -> None:
-        """Keeps what is proved. Images are asked about in the order in which they are made, and the judge counts those
-        whose answers it has seen: of less onset than t are none but those made before t was noted.
+    def ended(self, reason: str) -> None:
+        """Keeps what is proved when the walk ends anywhere. Images are asked about in the order in which they are made,
+        and the judge counts those whose answers it has seen: of less onset than t are none but those made before t was
+        noted.
         """
         seen = [t for t, before in self.marks if before <= self.judge.settled]
-        self.judge.end(max(seen), "undecided, as it was interrupted")
-        self.stopped = True
+        self.judge.end(max(seen), reason)
         self._count()
 
     def _count(self) -> None:
@@ -240,7 +246,7 @@ class _Walk:
     def _late(self, t: float) -> bool:
         """Whether the time is over: then nothing is proved from t on."""
         if late := time.perf_counter() > self.until:
-            self.judge.end(t, f"undecided, as the time limit of {self.terms.time_limit:g} s was reached")
+            self.judge.end(t, self.terms.late)
         elif self.progress is not None:
             self.progress(int(1000 * min(1.0, t / (min(1.0, self.judge.limit) or 1.0))), 1000)
         return late

@@ -71,6 +71,7 @@ class Covering:
             done += tested
             passes += used
             if not good:
+                late = time.perf_counter() > self.until
                 break
         error = ErrorBound(
             float(windows.E.max()), 0.0, Kind.PROVED, "cover", cells=windows.cells, seconds=windows.seconds
@@ -127,7 +128,7 @@ class Covering:
             views,
             label,
             p0,
-            Rules(self.defence.sigma_noise, alpha, self.sampling.n, stop_at_rejection=True),
+            Rules(self.defence.sigma_noise, alpha, self.sampling.n, stop_at_rejection=True, until=self.until),
             self.generator,
         )
         cells = zip(windows.lower[chosen].tolist(), windows.upper[chosen].tolist(), strict=True)

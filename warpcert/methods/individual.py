@@ -21,6 +21,7 @@ from warpcert.classifier.votes.voting import Draws, add_noise, votes
 from warpcert.methods.base import Progress, deadline, subject
 from warpcert.methods.outlook.remedies import LARGE, against_error, against_votes, with_time
 from warpcert.methods.survivors import excluded, possible_windows
+from warpcert.numerics.deadline import TimeOverError, limited
 from warpcert.originals.named import named
 from warpcert.originals.protocol import Originals
 from warpcert.threat import Threat
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["CENTRED", "Unseen"]
 
 CENTRED = 0.1  # the share of α and of n that the vote at x' itself gets
-
-
-class _LateError(Exception):
-    """The time is over in the middle of an analysis."""
 
 
 @final
@@ -64,34 +61,39 @@ class Unseen:
         self.alpha_votes = self.ledger.spend("votes, once: in the window that holds γ", rest - self.alpha_error)
 
     def certify(self) -> Individual:
-        """Originals, label, the vote at x', then each window until one fails."""
-        originals = self.inverse.survivors(self.x, self.threat)
+        """Label, originals, the vote at x', then each window until one fails; all of it until the time is over."""
+        guessed = self._guess()
+        self.made = self._blank(int(guessed.argmax()), tuple(guessed.tolist()))
+        try:
+            with limited(self.until):
+                return self._analysed(self.made)
+        except TimeOverError:
+            return self._finished(self.made, with_time(self.method.time_limit))
+
+    def _analysed(self, made: Individual) -> Individual:
+        originals, label = self.inverse.survivors(self.x, self.threat), made.label
         self.analysis += originals.seconds
         groups = possible_windows(originals, self.threat.box, self.method.windows)
         n = self._samples(len(groups))
-        guessed = self._guess()
-        label = int(guessed.argmax())
-        made = self._blank(label, tuple(guessed.tolist()), originals)
+        error = replace(made.error, cells=originals.examined)
+        self.made = made = replace(made, error=error, excluded=excluded(originals, self.threat.box))
         if not groups:
             return self._finished(made, self._outside())
         centred = self._vote(label, (0.0,) * self.threat.box.dim, int(CENTRED * self.method.n), self.alpha_centred)
-        made = replace(made, centred=centred)
+        self.made = made = replace(made, centred=centred)
         if made.p_lower(centred) <= 0.5:
             advice = against_votes(made.p_lower(centred), 0.5, centred.k == centred.n)
             return self._finished(made, f"at this picture itself, class {label}: {advice}")
         self.share = 1 / len(groups)
         for turn, (part, voted) in enumerate(self._voted(made, groups, n)):
             self.turn = turn
-            try:
-                window = self._window(made, part, voted)
-            except _LateError:
-                return self._finished(made, with_time(self.method.time_limit))
+            window = self._window(made, part, voted)
             if window is None:
                 assert voted.cell is not None
-                made = replace(made, impossible=(*made.impossible, voted.cell))
+                self.made = made = replace(made, impossible=(*made.impossible, voted.cell))
                 continue
             worst = max(made.error.E, window.E)
-            made = replace(made, windows=(*made.windows, window), error=replace(made.error, E=worst))
+            self.made = made = replace(made, windows=(*made.windows, window), error=replace(made.error, E=worst))
             if not made.vouches(window):
                 return self._finished(made, self._why(made, window))
         return self._finished(made, "" if made.windows else self._outside())
@@ -117,7 +119,6 @@ class Unseen:
         """
         hull = voted.cell
         assert hull is not None
-        self._in_time()
         test, center, label, n = self.method, tuple(-c for c in hull.center), made.label, voted.n
         first = max(1, test.betas // 10) if test.merged else test.betas
         enough = self._enough(made.kappa(voted), hull) if self.votes_first else 0.0
@@ -137,13 +138,8 @@ class Unseen:
         k = self._merged_votes(label, beta, V, 1.02 * E)
         return Window(hull.center, k, test.betas, self.alpha_votes, cell=hull, E=1.02 * E)
 
-    def _in_time(self) -> None:
-        if time.perf_counter() > self.until:
-            raise _LateError
-
     def _told(self, done: int, of: int) -> None:
-        """Of the analysis of one window: what is done of all. Ends it when the time is over."""
-        self._in_time()
+        """Of the analysis of one window: what is done of all."""
         if self.progress is not None:
             self.told = max(self.told, int(1000 * self.share * (self.turn + done / max(1, of))))
             self.progress(self.told, 1000)
@@ -229,7 +225,7 @@ class Unseen:
             )
         return n
 
-    def _blank(self, label: int, scores: tuple[float, ...], originals: Originals) -> Individual:
+    def _blank(self, label: int, scores: tuple[float, ...]) -> Individual:
         drawn = (0, 0) if self.method.merged else (self.method.betas, self.method.rank)
         return Individual(
             method=self.method.name,
@@ -237,14 +233,14 @@ class Unseen:
             label=label,
             threat=self.threat,
             defence=self.defence,
-            error=ErrorBound(0.0, self.alpha_error, Kind.PROVED, self.inverse.name, *drawn, originals.examined),
+            error=ErrorBound(0.0, self.alpha_error, Kind.PROVED, self.inverse.name, *drawn),
             windows=(),
             alpha=self.method.alpha,
             ledger=self.ledger.entries,
             classes=len(scores),
             scores=scores,
             alpha_inner=self.inner.alpha if self.inner else 0.0,
-            excluded=excluded(originals, self.threat.box),
+            excluded=0.0,
             seed=self.seed,
             classifier=subject(self.classifier),
             version=__version__,

@@ -4,6 +4,7 @@ it likes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from warpcert import statistics as stats
 from warpcert.classifier.votes.voting import Logits, add_noise, batch_size, logits_of
+from warpcert.numerics.deadline import TimeOverError, limited
 
 __all__ = ["Rules", "Tests", "run_tests"]
 
@@ -37,12 +39,13 @@ class Tests:
 @final
 @dataclass(frozen=True)
 class Rules:
-    """Noise of deviation `sigma`, level `alpha` for each image, at most `cap` samples of each."""
+    """Noise of deviation `sigma`, level `alpha` for each image, at most `cap` samples of each, none after `until`."""
 
     sigma: float
     alpha: float
     cap: int
     stop_at_rejection: bool = False
+    until: float = math.inf  # by time.perf_counter()
 
 
 @torch.no_grad()
@@ -58,7 +61,8 @@ def run_tests(
 
     A test may look after every round (stats.accepts is anytime-valid). It ends without acceptance when none is possible
     within `cap` samples, or when four standard deviations speak against it: giving up is always sound. With
-    `stop_at_rejection` such an end also stops the images behind it, whose acceptance is then of no use.
+    `stop_at_rejection` such an end also stops the images behind it, whose acceptance is then of no use. The clock may
+    end all tests: each is judged by what was counted of it.
     """
     count, alpha, cap = len(images), rules.alpha, rules.cap
     k, n = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
@@ -70,15 +74,23 @@ def run_tests(
     while len(open_) and n[open_[0]] < cap:
         step = min(step, cap - int(n[open_[0]]))
         size = max(1, batch_size(images[0], None) * 4 // step)
-        for start in range(0, len(open_), size):
-            rows = open_[start : start + size]
-            chosen = images[torch.from_numpy(rows).to(images.device)]
-            noisy = add_noise(chosen.repeat_interleave(step, 0), rules.sigma, generator)
-            hit = logits_of(classifier, noisy).argmax(1) == label
-            k[rows] += hit.reshape(-1, step).sum(1).cpu().numpy()
-            n[rows] += step
+        over = False
+        try:
+            for start in range(0, len(open_), size):
+                rows = open_[start : start + size]
+                with limited(rules.until):
+                    chosen = images[torch.from_numpy(rows).to(images.device)]
+                    noisy = add_noise(chosen.repeat_interleave(step, 0), rules.sigma, generator)
+                    hit = logits_of(classifier, noisy).argmax(1) == label
+                    counted = hit.reshape(-1, step).sum(1).cpu().numpy()
+                k[rows] += counted
+                n[rows] += step
+        except TimeOverError:
+            over = True
         won = stats.accepts(k[open_], n[open_] - k[open_], p0[open_], alpha)
         accepted[open_[won]] = True
+        if over:
+            break
         open_ = open_[~won]
         unlikely = k[open_] / n[open_] < p0[open_] - 4 * np.sqrt(p0[open_] * (1 - p0[open_]) / n[open_])
         lost = unlikely | stats.futile(k[open_], n[open_] - k[open_], p0[open_], alpha, cap) | (n[open_] >= cap)

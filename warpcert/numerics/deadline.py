@@ -1,0 +1,37 @@
+"""A limit on time that ends long computations wherever they are."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, final
+
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["TimeOverError", "limited"]
+
+
+class TimeOverError(Exception):
+    """The time is over in the middle of a computation."""
+
+
+def limited(until: float) -> AbstractContextManager[Any]:
+    """As a context: every torch operation from `until` on, by time.perf_counter(), is a TimeOverError. What computes
+    need not know of it; whoever enters it has to know what holds without the rest.
+    """
+    return nullcontext() if until == math.inf else _Deadline(until)
+
+
+@final
+class _Deadline(TorchFunctionMode):
+    def __init__(self, until: float) -> None:
+        super().__init__()
+        self.until = until
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if time.perf_counter() > self.until:
+            raise TimeOverError
+        return func(*args, **(kwargs or {}))
