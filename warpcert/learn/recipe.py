@@ -43,7 +43,7 @@ class Recipe:
     name: str
     dataset: str
     # model
-    family: str = "resnet"  # or lipschitz
+    family: str = "resnet"  # or convnet, lipschitz, efficientnet-lite0 … 2
     width: int = 32
     blocks: tuple[int, ...] = (1, 1, 1)
     stem_kernel: int = 5

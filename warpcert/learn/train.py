@@ -96,7 +96,7 @@ class _Run:
         return torch.autocast("cuda", torch.bfloat16) if amp else nullcontext()
 
     def advance(self) -> None:
-        """One step."""
+        """One step. What networks drop at random is a function of the step as well."""
         recipe, draws = self.recipe, self.recipe.draws
         draw = generator(self.device, recipe.seed, "step", self.step)
         x, labels = self.next_batch()
@@ -105,7 +105,8 @@ class _Run:
         if recipe.mix:
             x, share, other = blended(x, recipe.mix, draw)
         view = self.views(repeat(x, recipe.worst), draw)
-        with self.faster():
+        with self.faster(), torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(draw.initial_seed())
             wanted = None if self.teacher is None else self.teacher(x)
             if recipe.worst > 1:
                 view = hardest(self.net, view.reshape(recipe.worst, *x.shape), labels)

@@ -9,7 +9,7 @@ from typing import Any, final
 __all__ = ["ModelConfig"]
 
 LITES = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
-FAMILIES = ("resnet", "lipschitz", *LITES)
+FAMILIES = ("resnet", "convnet", "lipschitz", *LITES)
 FRONTS = ("none", "mfcc", "standard")
 
 
@@ -26,8 +26,9 @@ class ModelConfig:
     of brightness is seen, but for rounding, unless it clips. mirror (resnet, images only): deployed, logits are the
     mean over a picture and its mirror image.
 
-    family: resnet, or lipschitz (images only), where the stem only folds stem_stride × stem_stride pixels into channels
-    and `stem_kernel` is not used, or efficientnet-lite0 … 2 (images only), which settle width, blocks, stem and head.
+    family: resnet; or convnet (images only), the paper's for MNIST, which uses nothing but width; or lipschitz (images
+    only), where the stem only folds stem_stride × stem_stride pixels into channels and `stem_kernel` is not used; or
+    efficientnet-lite0 … 2 (images only), which settle width, blocks, stem and head.
     groups (efficientnet-lite only): each class stands for so many logits, which follow one another; its score is the
     logarithm of the sum of their exponentials.
     """

@@ -39,12 +39,15 @@ class Standard(nn.Module):
 
 @final
 class ConvNorm(nn.Module):
-    """A convolution ("same" padding) and its batch normalisation, or the one convolution that does the work of both."""
+    """A convolution and its batch normalisation, or the one convolution that does the work of both. Padding is "same",
+    for a stride of 0 there is none and the stride is 1.
+    """
 
     def __init__(self, dims: int, inside: int, outside: int, kernel: int, stride: int, is_fused: bool) -> None:
         super().__init__()
+        padding, stride = kernel // 2 if stride else 0, stride or 1
         conv, norm = (nn.Conv2d, nn.BatchNorm2d) if dims == 2 else (nn.Conv1d, nn.BatchNorm1d)
-        self.conv = conv(inside, outside, kernel, stride, kernel // 2, bias=is_fused)
+        self.conv = conv(inside, outside, kernel, stride, padding, bias=is_fused)
         self.norm = nn.Identity() if is_fused else norm(outside)
 
     def forward(self, x: Tensor) -> Tensor:

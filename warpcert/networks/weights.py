@@ -17,16 +17,17 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from warpcert.networks import lipschitz
 from warpcert.networks.config import LITES, ModelConfig
+from warpcert.networks.convnet import ConvNet
 from warpcert.networks.efficientnet import EfficientNetLite, Unit
 from warpcert.networks.lipschitz import LipschitzNet
 from warpcert.networks.resnet import Block, ConvNorm, ResNet
 
 __all__ = ["BUILT", "Network", "build", "channels_last", "fingerprint", "fused", "restored", "stored"]
 
-Network = ResNet | LipschitzNet | EfficientNetLite
-N = TypeVar("N", bound=ResNet | LipschitzNet | EfficientNetLite)
-BUILT: dict[str, type[ResNet] | type[LipschitzNet] | type[EfficientNetLite]]
-BUILT = {"resnet": ResNet, "lipschitz": LipschitzNet, **dict.fromkeys(LITES, EfficientNetLite)}
+Network = ResNet | ConvNet | LipschitzNet | EfficientNetLite
+N = TypeVar("N", bound=ResNet | ConvNet | LipschitzNet | EfficientNetLite)
+BUILT: dict[str, type[ResNet] | type[ConvNet] | type[LipschitzNet] | type[EfficientNetLite]]
+BUILT = {"resnet": ResNet, "convnet": ConvNet, "lipschitz": LipschitzNet, **dict.fromkeys(LITES, EfficientNetLite)}
 
 
 def build(config: ModelConfig, seed: int = 0) -> Network:
@@ -58,6 +59,8 @@ def fused(model: Network) -> Network:
         return source.eval()
     result = type(source)(source.config, is_fused=True)
     result.head.load_state_dict(source.head.state_dict())
+    if isinstance(source, ConvNet) and isinstance(result, ConvNet):
+        result.hidden.load_state_dict(source.hidden.state_dict())
     targets = dict(result.named_modules())
     for name, module in source.named_modules():
         if isinstance(module, ConvNorm | Unit):

@@ -24,10 +24,10 @@ from warpcert.threat import Threat
 __all__ = ["HEURISTIC", "PLAIN"]
 
 PLAIN = {  # plain classifiers by dataset, best first
-    "mnist500": ("mnist-plain", "mnist-rotation-exact", "mnist-rotation"),
-    "fashion-mnist": ("fashion-plain", "fashion-rotation-exact"),
-    "cifar10": ("cifar-plain", "cifar-rotation-exact"),
-    "gtsrb": ("gtsrb-plain", "gtsrb-rotation-exact"),
+    "mnist500": ("mnist-paper", "mnist-plain", "mnist-rotation-exact", "mnist-rotation"),
+    "fashion-mnist": ("fashion-paper", "fashion-plain", "fashion-rotation-exact"),
+    "cifar10": ("cifar-paper", "cifar-plain", "cifar-rotation-exact"),
+    "gtsrb": ("gtsrb-paper", "gtsrb-plain", "gtsrb-rotation-exact"),
     IMAGENET: (EFFICIENTNET,),
 }
 ALPHA = 0.01  # of each answer
