@@ -21,12 +21,13 @@ from warpcert.originals.functional import Functional
 from warpcert.originals.interval import interval_inverse
 from warpcert.originals.lagrangian import metric as inverse_metric
 from warpcert.originals.lagrangian import spectral as inverse_lambda
-from warpcert.originals.lagrangian.cell import Cell, boxed, cells, view, viewed
+from warpcert.originals.lagrangian.cell import Cell, cells
 from warpcert.originals.lagrangian.farkas import excluded
 from warpcert.originals.lagrangian.inverse import Lagrangian, _groups
 from warpcert.originals.lagrangian.lens import lens
 from warpcert.originals.lagrangian.metric import Metric, shared_corners, tuned
 from warpcert.originals.lagrangian.spectral import proved_lambda
+from warpcert.originals.lagrangian.view import boxed, view, viewed
 from warpcert.originals.protocol import InverseBound, Originals
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Preprocess, SpatialTransform, get
@@ -350,8 +351,7 @@ def test_views_apply_their_matrices() -> None:
     c = cells(originals).pick(0)
     d = defence("translation")
     v = view(c, x.shape, d, d.draw_beta(3, torch.Generator().manual_seed(1)))
-    z = torch.randn(3, 2, v.index.shape[2], dtype=torch.float64)
-    assert torch.allclose(v.center(), v.dense()[:, 0], atol=1e-13)
+    z = torch.randn(3, 2, v.seen, dtype=torch.float64)
     assert torch.allclose(v.adjoint(z), (z[:, None] @ v.dense()), atol=1e-13)
     image = torch.randn(2, v.pixels, dtype=torch.float64)
     assert torch.allclose(v.apply(image), (v.dense() @ image.mT).mT, atol=1e-13)

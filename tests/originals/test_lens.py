@@ -8,10 +8,11 @@ import torch
 from warpcert.classifier.defence import Defence
 from warpcert.originals.chords import corner_taps
 from warpcert.originals.lagrangian import spectral as inverse_lambda
-from warpcert.originals.lagrangian.cell import Cell, cells, view
+from warpcert.originals.lagrangian.cell import Cell, cells
 from warpcert.originals.lagrangian.lens import Lens, lens, norm
 from warpcert.originals.lagrangian.metric import Metric, tuned
 from warpcert.originals.lagrangian.spectral import inverse_above, proved_lambda
+from warpcert.originals.lagrangian.view import view
 from warpcert.originals.protocol import Originals
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
@@ -73,7 +74,11 @@ def test_spreads_bound_sums_of_matrices(name: str, kernel: str) -> None:
         largest = torch.linalg.matrix_norm(scaled, 2).square()
         assert 0.02 < float(largest.max()) <= 1
         direct = (r.abs() * r.abs().sum(2, keepdim=True)).sum(1).amax(0)
-        assert torch.allclose(spread, direct, rtol=1e-6, atol=1e-11)
+        if name == "rotation":
+            assert torch.allclose(spread, direct, rtol=1e-6, atol=1e-11)
+        else:  # one number for all pixels, as sharp as the largest
+            assert bool((spread >= direct).all())
+            assert abs(float(spread.max()) - float(direct.max())) < 1e-6 * float(direct.max()) + 1e-11
 
 
 def test_inverses_are_above() -> None:

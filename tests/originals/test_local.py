@@ -9,13 +9,14 @@ from test_lagrangian import at, defence, picture
 from warpcert.classifier.defence import Defence
 from warpcert.originals.interval import interval_inverse
 from warpcert.originals.lagrangian import local, spectral
-from warpcert.originals.lagrangian.cell import Cell, cells, view
+from warpcert.originals.lagrangian.cell import Cell, cells
 from warpcert.originals.lagrangian.inverse import Lagrangian
 from warpcert.originals.lagrangian.lens import lens
 from warpcert.originals.lagrangian.local import Local, dominates, seen_squared
 from warpcert.originals.lagrangian.metric import Metric, shared_corners, tuned
 from warpcert.originals.lagrangian.spectral import proved_lambda
 from warpcert.originals.lagrangian.strips import Strips
+from warpcert.originals.lagrangian.view import view
 from warpcert.originals.protocol import Originals
 from warpcert.threat import Threat
 
@@ -50,9 +51,9 @@ def test_strips_of_a_real_cell_are_the_dense_matrices(name: str) -> None:
     narrow, wide = (metric.lowered([c], shared_corners([c])[0], strip) for strip in (0, 150))
     assert narrow.strip < wide.strip and torch.allclose(narrow.dense(), wide.dense(), rtol=1e-12, atol=1e-9)
     v = view(c, torch.Size((1, SIDE, SIDE)), d, beta)
-    y = torch.randn(4, v.index.shape[2], 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    assert torch.allclose(v.behind(y), v.center().mT @ y, atol=1e-12)
-    assert torch.allclose(v.ahead(v.behind(y)), v.center() @ v.center().mT @ y, atol=1e-12)
+    y = torch.randn(4, v.seen, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(v.behind(y), v.dense()[:, 0].mT @ y, atol=1e-12)
+    assert torch.allclose(v.ahead(v.behind(y)), v.dense()[:, 0] @ v.dense()[:, 0].mT @ y, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["rotation", "translation"])

@@ -49,7 +49,7 @@ class Unseen:
         self.defence, self.threat = classifier.defence(threat.transform), threat
         self.inverse, self.progress = named(method.inverse, method.refinements), progress
         self.generator, self.seed = method.generator(x_attacked.device)
-        self.votes_first = threat.box.dim > 1 and self.inner is None and not method.merged
+        self.votes_first = self.inner is None and not method.merged
         self.passes, self.analysis = 0, 0.0
         self.turn, self.share, self.told = 0, 1.0, 0  # windows that are done, what each is of all, thousandths told
         self.ledger = stats.Ledger(method.alpha)
@@ -93,7 +93,8 @@ class Unseen:
                 self.made = made = replace(made, impossible=(*made.impossible, voted.cell))
                 continue
             worst = max(made.error.E, window.E)
-            self.made = made = replace(made, windows=(*made.windows, window), error=replace(made.error, E=worst))
+            ordered = tuple(sorted((*made.windows, window), key=lambda w: w.center))
+            self.made = made = replace(made, windows=ordered, error=replace(made.error, E=worst))
             if not made.vouches(window):
                 return self._finished(made, self._why(made, window))
         return self._finished(made, "" if made.windows else self._outside())
@@ -259,6 +260,8 @@ class Unseen:
         place = c.threat.transform.place(window.cell) if window.cell else ""
         sigma = c.defence.sigma_noise
         ratio = window.E / sigma if sigma else math.inf if math.isinf(window.E) else 0.0
+        if self.votes_first and window.cell and math.isinf(self._enough(c.kappa(window), window.cell)):
+            ratio = 0.0  # no error would be small enough for these votes, so none was analysed
         if ratio > LARGE:
             return f"if it came from {place}, {against_error(self.classifier, self.threat, ratio)}"
         far = self._far(window.cell) if window.cell else 0.0

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from warpcert.classifier.defence import Defence
-from warpcert.originals.lagrangian.cell import Cell, View, cells, view, viewed
+from warpcert.originals.lagrangian.cell import Cell, cells
+from warpcert.originals.lagrangian.view import View, view, viewed
 from warpcert.originals.protocol import InverseBound, Originals
 from warpcert.originals.search import search_originals
 from warpcert.threat import Threat

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from warpcert.originals.chords import affine, signs
-from warpcert.originals.lagrangian.cell import Cell, View
+from warpcert.originals.lagrangian.cell import Cell
 from warpcert.originals.lagrangian.metric import Metric
 from warpcert.originals.lagrangian.strips import Factor
+from warpcert.originals.lagrangian.view import View
 
 __all__ = ["Estimate", "estimate", "lagrangian_bound"]
 

@@ -1,26 +1,20 @@
-"""One cell of γ, as linear algebra: what x' says about x when γ lies in the cell, and what the defender sees of x."""
+"""One cell of γ, as linear algebra: what x' says about x when γ lies in the cell."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from warpcert.classifier.defence import Defence
-from warpcert.errors.float32 import inference_slack
-from warpcert.originals.chords import Ranges, affine, corner_taps, corners, family, remainder, slopes
+from warpcert.originals.chords import Ranges, affine, corner_taps, corners, family, remainder
 from warpcert.originals.interval import values
-from warpcert.originals.lagrangian.lens import Lens, lens
 from warpcert.originals.lagrangian.strips import Strips
 from warpcert.originals.protocol import Originals
 from warpcert.transforms import SpatialTransform
-from warpcert.transforms.kernels import gather, kernel
+from warpcert.transforms.kernels import kernel
 
-__all__ = ["Cell", "View", "boxed", "cells", "view", "viewed"]
-
-CHUNK = 64  # β at once where memory is for taps only
+__all__ = ["Cell", "cells"]
 
 
 @dataclass(frozen=True)
@@ -92,6 +86,12 @@ class Cell:
         first = torch.where(used, self.index, self.pixels).amin(1)
         return max(0, int((last - first).max()))
 
+    def sums(self, weights: Tensor, d2: Tensor) -> Tensor:
+        """The sums of the rows [N] of Σ_a |W_a|ᵀ diag(d2) |W_a| of the matrices with these weights [·,N,K]."""
+        size = weights.abs()
+        each = (size * (d2 * size.sum(2))[..., None]).sum(0)
+        return each.new_zeros(self.pixels).index_add_(0, self.index.flatten(), each.flatten())
+
     def square(self, weights: Tensor, d2: Tensor, strip: int = 0) -> Strips:
         """Σ_a W_aᵀ diag(d2) W_a of the matrices with these weights [·,N,K], in strips of at least so many pixels."""
         pairs = torch.einsum("anj,ank,n->njk", weights, weights, d2)
@@ -120,136 +120,3 @@ def cells(originals: Originals) -> Cell:
         low, high, index, affine(weight, low.shape[1]), weight, data.expand(count, -1, -1),
         half * (1 + 1e-12) + rest, lower.flatten(2), upper.flatten(2),
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class View:
-    """P T_θ x = C_t x + Pϱ, |Pϱ| ≤ rest, for θ = β + γ, γ in the cell: b values of β, v pixels inside the vignette.
-
-    C_t = C₀ + Σ t_a C_a, C₀ the mean of the corners' matrices and C_a half the difference of its faces' means. index,
-    weight [b, 2^d, v, K]: taps of T at the corners. eye: P. rest [b, C, v]. The matrix C_c of a corner itself
-    differs from C_t there (two parameters) by a mixed difference whose absolute row sums are at most `mixed`.
-    """
-
-    index: Tensor
-    weight: Tensor
-    eye: Lens
-    rest: Tensor
-    pixels: int
-    dim: int
-    mixed: float
-
-    def apply(self, z: Tensor) -> Tensor:
-        """C₀ z, C_1 z … [b, 1+d, F, v] for images z [F,N]."""
-        seen = (z[:, self.index] * self.weight).sum(-1)  # [F, b, 2^d, v]
-        return self.eye.blurred(affine(seen.permute(1, 2, 0, 3), self.dim))
-
-    def adjoint(self, z: Tensor) -> Tensor:
-        """C₀ᵀz, C_1ᵀz … [b, 1+d, F, N] for z [b, F, v]."""
-        count, corners_ = self.index.shape[:2]
-        pulled = self.eye.blurred(z)[:, None, :, :, None] * self.weight[:, :, None]  # [b, 2^d, F, v, K]
-        place = self.index[:, :, None].expand_as(pulled).flatten(3)
-        out = z.new_zeros(count, corners_, z.shape[1], self.pixels).scatter_add_(3, place, pulled.flatten(3))
-        return affine(out, self.dim)
-
-    def ahead(self, z: Tensor) -> Tensor:
-        """C₀ z [b, v, q] for z [b, N, q]."""
-        out = z.new_zeros(*self.index.shape[::2], z.shape[2])
-        each = torch.arange(len(z), device=z.device)[:, None]
-        for at, weight in self._taps():
-            out.addcmul_(z[each, at], weight[..., None] / self.index.shape[1])
-        return self.eye.blurred(out.mT).mT
-
-    def behind(self, z: Tensor) -> Tensor:
-        """C₀ᵀz [b, N, q] for z [b, v, q]."""
-        seen = self.eye.blurred(z.mT).mT / self.index.shape[1]
-        out = z.new_zeros(len(z) * self.pixels, z.shape[2])
-        first = torch.arange(len(z), device=z.device)[:, None] * self.pixels
-        for at, weight in self._taps():
-            out.index_add_(0, (first + at).flatten(), (seen * weight[..., None]).flatten(0, 1))
-        return out.reshape(len(z), self.pixels, -1)
-
-    def _taps(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Index and weight [b, v] of every tap at every corner."""
-        index, weight = (t.transpose(1, 2).flatten(2).unbind(2) for t in (self.index, self.weight))
-        return zip(index, weight, strict=True)
-
-    def center(self) -> Tensor:
-        """C₀ [b, v, N]."""
-        index, weight = (t.transpose(1, 2).flatten(2) for t in (self.index, self.weight / self.index.shape[1]))
-        return self.eye.blur @ weight.new_zeros(*index.shape[:2], self.pixels).scatter_add_(2, index, weight)
-
-    def dense(self) -> Tensor:
-        """C₀, C_1 … [b, 1+d, v, N]."""
-        flat = self.weight.new_zeros(*self.index.shape[:3], self.pixels).scatter_add_(3, self.index, self.weight)
-        return self.eye.blur @ affine(flat, self.dim)
-
-    def spread(self, z: Tensor) -> Tensor:
-        """|C_t| z ≤ this [b, F, v] for all t and z ≥ 0 [F,N]: the largest over the corners, as C_t is a mean of the
-        family's members there, plus what these differ by from the corners' own matrices.
-        """
-        seen = (z[:, self.index] * self.weight.abs()).sum(-1)
-        return self.eye.blurred(seen.amax(2).movedim(0, 1) + self.mixed * z.amax(1)[:, None])
-
-
-def view(c: Cell, shape: torch.Size, defence: Defence, beta: Tensor) -> View:
-    """The `View` of β [b,d] on a cell, for images of this shape [C,H,W]."""
-    height, width = shape[1:]
-    eye = lens(defence, height, width, beta.device)
-    low, high = c.low + beta, c.high + beta
-    index, weight = corner_taps(eye.transform, corners(low, high), height, width, eye.kernel)
-    mixed = slopes(eye.kernel)[2]
-    # A quarter of the mixed difference of k(s_y)k(s_x): ½Σ|Δk| ≤ ½wS₁ along each axis, and `mixed` is ½S₁².
-    corner = float((c.high - c.low).prod()) / 4 * 2 * mixed * (1 + 1e-9) if c.dim > 1 else 0.0
-    ranges = Ranges.of(c.lower.reshape(1, *shape), c.upper.reshape(1, *shape), eye.kernel)
-    which = torch.zeros(len(beta), dtype=torch.long, device=beta.device)
-    rest = eye.blurred(remainder(eye.transform, eye.kernel, low, high, ranges, which)[..., eye.mask])
-    taps = index[:, :, eye.mask], weight[:, :, eye.mask]
-    return View(*taps, eye, rest, height * width, c.dim, corner)
-
-
-def viewed(originals: Originals, defence: Defence, beta: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
-    """x' and β in float64 on the device of x', P T_β x' inside the vignette [n,C,v], and what the float32
-    evaluations of P T_β at inference add to every error (`inference_slack`, for x' and for x).
-    """
-    x_attacked, threat = originals.x_attacked, originals.threat
-    if threat.transform != defence.transform:
-        raise ValueError(
-            f"attacker ({threat.transform.name}) and defender ({defence.transform.name}) must share a transformation"
-        )
-    if not any(defence.sigma_param):
-        raise ValueError("an inverse needs a defender with parameter noise; got sigma_param of zeros")
-    if x_attacked.dim() != 3 or beta.dim() != 2 or beta.shape[1] != threat.transform.dim or not len(beta):
-        raise ValueError(
-            f"an inverse takes x' [C,H,W] and beta [n,{threat.transform.dim}], n ≥ 1; "
-            f"got {list(x_attacked.shape)} and {list(beta.shape)}"
-        )
-    x = x_attacked.double()
-    beta = beta.to(x)
-    if not bool(beta.isfinite().all()):
-        raise ValueError("beta must be finite; got others")
-    channels, height, width = x.shape
-    mask = defence.preprocess.mask(height, width).flatten().to(x.device)
-    if not bool(mask.any()):
-        raise ValueError(f"the vignette leaves no pixel of an image of {height}×{width}; choose a smaller margin")
-    assert isinstance(defence.transform, SpatialTransform)
-    k = kernel(defence.interpolation)
-    parts = [
-        defence.preprocess(gather(x, *defence.transform.coordinates(some, height, width), k)).flatten(2)[..., mask]
-        for some in torch.split(beta, CHUNK)
-    ]
-    extent = float(beta.abs().max()) + max(map(abs, (*threat.box.lower, *threat.box.upper)))
-    return x, beta, torch.cat(parts), 2 * inference_slack(defence, height, width, channels, extent)
-
-
-def boxed(c: Cell, shape: torch.Size, defence: Defence, beta: Tensor, seen: Tensor) -> Tensor:
-    """[b]: sup ‖P T_β x' − P T_{β+γ} x‖₂ over γ in the cell and x in the boxes alone: |u − C_t x| ≤ |u − C₀m| +
-    Σ_a |C_a m| + max_c |C_c| s per pixel, m ± s the boxes. Sharp where they are narrow, near γ = 0.
-    """
-    out = []
-    for some, u in zip(torch.split(beta, CHUNK), torch.split(seen, CHUNK), strict=True):
-        v = view(c, shape, defence, some)
-        middle = v.apply((c.lower + c.upper) / 2)  # [b, 1+d, C, v]
-        size = (u - middle[:, 0]).abs() + middle[:, 1:].abs().sum(1) + v.spread((c.upper - c.lower) / 2) + v.rest
-        out.append(size.flatten(1).norm(dim=1))
-    return torch.cat(out) * (1 + 1e-10) + 1e-10

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from warpcert.classifier.defence import Defence
 from warpcert.originals.lagrangian.bound import estimate, lagrangian_bound
-from warpcert.originals.lagrangian.cell import Cell, boxed, cells, view, viewed
+from warpcert.originals.lagrangian.cell import Cell, cells
 from warpcert.originals.lagrangian.lens import lens
 from warpcert.originals.lagrangian.metric import tuned
-from warpcert.originals.lagrangian.spectral import proved_lambda
+from warpcert.originals.lagrangian.spectral import Lambda
+from warpcert.originals.lagrangian.view import boxed, view, viewed
 from warpcert.originals.protocol import InverseBound, Originals
 from warpcert.originals.search import search_originals
 from warpcert.threat import Threat
@@ -110,12 +111,13 @@ class Lagrangian(InverseBound):
         metric = tuned(group, view(group[len(group) // 2], shape, defence, picked), self.steps)
         known = [estimate(c, metric) for c in group]
         eye = lens(defence, shape[1], shape[2], beta.device)
-        few = proved_lambda(group, metric, eye, beta[:3])[:, 0]
+        known_lambda = Lambda.of(group, metric, eye)
+        few = known_lambda.proved(beta[:3])[:, 0]
         first = view(group[0], shape, defence, beta[:3])
         low, high = (lagrangian_bound(group[0], metric, known[0], first, seen[:3], f * few).max() for f in (1.0, 1.1))
         steep = float((high / low).log()) / math.log(1.1)  # how much λ matters
         loss = LOSS / max(steep, LOSS) if low > 0 else 1.0
-        proved = proved_lambda(group, metric, eye, beta, min(loss, 1.0))
+        proved = known_lambda.proved(beta, min(loss, 1.0))
         out = []
         size = max(1, self.memory // (group[0].pixels * 8 * 1024))
         for part, u, bound in zip(*(torch.split(t, size) for t in (beta, seen, proved)), strict=True):

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from warpcert.originals.chords import corners
-from warpcert.originals.lagrangian.cell import Cell, View
+from warpcert.originals.lagrangian.cell import Cell
 from warpcert.originals.lagrangian.strips import UNIT, Factor, Strips
+from warpcert.originals.lagrangian.view import View
 
 __all__ = ["Metric", "shared_corners", "tuned"]
 
@@ -37,23 +38,31 @@ class Metric:
         return c.square(c.weights[1:], self.d2, strip)
 
     def lowered(self, group: list[Cell], corner: list[tuple[int, int]], strip: int = 0) -> Strips:
-        """H̃ = H − Σ variances [N,N] at a corner, given as (cell, its corner) for every cell of the group that has it,
-        in strips of at least so many pixels.
+        """`each_lowered` at one corner."""
+        return self.each_lowered(group, [corner], strip)[0]
+
+    def each_lowered(self, group: list[Cell], places: list[list[tuple[int, int]]], strip: int = 0) -> list[Strips]:
+        """H̃ = H − Σ variances [N,N] at corners, each given as (cell, its corner) for every cell of the group that has
+        it, in strips of at least so many pixels.
 
         In each of these cells A_t = Σ_c w_c A_c with the weights w_c(t) ≥ 0 of independent signs with means t_a, and
         Σ_c w_c A_cᵀD₂A_c is A_tᵀD₂A_t plus Σ_a (1 − t_a²) A_aᵀD₂A_a. Hence
         H_t ⪰ Σ_c w_c (H_c − variance) ⪰ Σ_c w_c H̃_c. Entries are sums of few terms that err by less than 64u of the
         sums of their absolute values; the row sums of that are taken off the diagonal.
         """
-        first, number = corner[0]
-        weights = group[first].at_corners[number : number + 1]
-        strip = max(strip, *(group[k].span for k, _ in corner), group[first].span)
-        own = group[first].square(weights, self.d2, strip)
-        doubt = self.d1 + group[first].square(weights.abs(), self.d2).sums()
-        for k, _ in corner:
-            own = own - self.variance(group[k], strip)
-            doubt = doubt + group[k].square(group[k].weights[1:].abs(), self.d2).sums()
-        return own.plus(self.d1 - 64 * UNIT * doubt)
+        strip = max(strip, *(c.span for c in group))
+        within = {k: (self.variance(group[k], strip), group[k].sums(group[k].weights[1:], self.d2))
+                  for k in {k for corner in places for k, _ in corner}}  # fmt: skip
+        out = []
+        for corner in places:
+            first, number = corner[0]
+            weights = group[first].at_corners[number : number + 1]
+            own = group[first].square(weights, self.d2, strip)
+            doubt = self.d1 + group[first].sums(weights, self.d2)
+            for k, _ in corner:
+                own, doubt = own - within[k][0], doubt + within[k][1]
+            out.append(own.plus(self.d1 - 64 * UNIT * doubt))
+        return out
 
 
 def shared_corners(group: list[Cell]) -> list[list[tuple[int, int]]]:
@@ -82,7 +91,7 @@ def tuned(group: list[Cell], view: View, steps: int) -> Metric:
     now = Metric(1 / s2, 1 / n2)
     now = replace(now, d1=torch.maximum(now.d1, shares * now.variance(c).abs().sums()))  # then H̃ ⪰ 0: dominance
     generator = torch.Generator().manual_seed(0)
-    count, seen = len(view.index), view.index.shape[2]
+    count, seen = len(view.rest), view.seen
     directions = min(RITZ, seen)  # no more than pixels that are seen: they are made orthogonal
     some = torch.randn(count, seen, directions, generator=generator, dtype=torch.float64).to(s2)
     best, total = now, torch.inf
@@ -97,7 +106,8 @@ def tuned(group: list[Cell], view: View, steps: int) -> Metric:
             best, total = now, worst * tau
         soft = (value / worst).clamp_min(0).pow((FIRST_POWER + step - 1) / 2)
         now = _stepped(now, c, (pulled * soft[:, None]).movedim(1, 0).flatten(1), s2, n2, shares)
-    while any(best.lowered(group, at).factor() is None for at in shared_corners(group)):
+    places = shared_corners(group)
+    while any(h.factor() is None for h in best.each_lowered(group, places)):
         best = replace(best, d1=best.d1 * 2)  # in the end by diagonal dominance
     return best
 

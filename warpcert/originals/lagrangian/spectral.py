@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, final
 
 import torch
 from torch import Tensor
@@ -14,59 +14,83 @@ from warpcert.originals.lagrangian.cell import Cell
 from warpcert.originals.lagrangian.lens import Lens, norm
 from warpcert.originals.lagrangian.local import Local
 from warpcert.originals.lagrangian.metric import Metric, shared_corners
+from warpcert.originals.lagrangian.product import product_squares
 from warpcert.originals.lagrangian.strips import UNIT
 
-__all__ = ["inverse_above", "proved_lambda"]
+__all__ = ["Lambda", "inverse_above", "proved_lambda"]
 
 DENSE = 1100  # pixels of a channel beyond which strips are used
 SIZE = 2**24  # entries of F T_θ at once
-NODES = 160  # with two parameters more are not worth their time: the stride grows instead
+NODES = 400  # with two parameters more are not worth their time: the stride grows instead
 GUESS = 64  # directions that a guess of λ looks at
 SAMPLE = 32  # β that the stride is chosen by
 
 
 def proved_lambda(group: list[Cell], metric: Metric, eye: Lens, beta: Tensor, loss: float = 0.02) -> Tensor:
-    """λ [b,g] with ‖C_t e‖² ≤ λ eᵀH_t e for every e and t, in each of the g cells; inf where none was proved.
+    """`Lambda` for one set of β."""
+    return Lambda.of(group, metric, eye).proved(beta, loss)
 
-    It is proved at the corners: λH̃_c ⪰ C_cᵀC_c. Then with H_t ⪰ Σ w_c H̃_c (`lowered`), H̃_c ≻ 0 and the convexity of
-    the square, ‖C_t e‖² ≤ Σ w_c ‖C_c e‖² ≤ λ Σ w_c eᵀH̃_c e ≤ λ eᵀH_t e. Neighbours share corners, and the proof.
 
-    *At a corner.* G ⪰ H̃^{-1} (`inverse_above`) is made once for all β. If T_c = Σ_i w_i T_i + R with nodes θ_i, w_i ≥ 0
-    and Σ w_i = 1, then ‖C_c e‖ ≤ Σ w_i ‖P T_i e‖ + ‖R e‖ (‖P‖₂ ≤ 1: no negative entries, row and column sums at most
-    1). As ‖P T_i e‖² ≤ ‖F T_i e‖² + tail ‖T_i e‖² (`Lens`) and the squares of R e and T_i e are at most Σ Δ_j e_j²
-    (`spread`), in units of √(eᵀH̃e)
-
-        √λ = Σ w_i √(‖F T_i G (F T_i)ᵀ‖₂ + tail·σ) + √σ_R ,      σ ≥ ‖Δ^½ G Δ^½‖₂ .
-
-    In large pictures no matrix of all pixels is made: a node's √λ_i with λ_iH̃ ⪰ T_iᵀPPT_i, and σ with σH̃ ⪰ Δ, are
-    guessed and then proved by Cholesky's method in strips (`Local`).
-
-    The nodes are a grid in θ with multilinear weights, so that R is of second order in its stride; they serve all β
-    and all corners. If there are fewer β than nodes, every θ is its own node. Rank and stride are chosen such that λ is
-    about 1 + `loss` times as large as it might be, or, with two parameters, at most NODES are needed.
+@final
+@dataclass(frozen=True, eq=False)
+class Lambda:
+    """What is proved of the corners of g neighbouring cells, once for all β; proof: None if an H̃ is not shown to be
+    positive definite.
     """
-    places = shared_corners(group)
-    proof = _proof(group, metric, eye, places)
-    if proof is None:
-        return torch.full((len(beta), len(group)), torch.inf, dtype=torch.float64, device=beta.device)
-    ends = torch.stack([corners(beta + group[at[0][0]].low, beta + group[at[0][0]].high) for at in places])
-    theta = torch.stack([e[:, at[0][1]] for e, at in zip(ends, places, strict=True)])  # [c,b,d], of ends [c,b,2^d,d]
-    precision, most = proof.fitting(theta, loss)
-    nodes, which, weight = _grid(theta, _stride(eye, theta, proof, most))
-    if len(nodes) < len(beta):
-        at_nodes = proof.roots(nodes, precision).gather(1, which.flatten(1)).reshape(which.shape)
-        root, terms = (at_nodes * weight).sum(2), nodes[which]
-    else:
-        root = torch.stack([proof.pick(c).roots(t, precision)[0] for c, t in enumerate(theta)])
-        terms, weight = theta[:, :, None], torch.ones_like(theta[..., :1])
-    if theta.shape[2] > 1 or terms.shape[2] > 1:
-        member = _members(theta.shape[2]).to(theta)[[at[0][1] for at in places]]  # [c,2^d]
-        coefficient = torch.cat((member[:, None].expand(*ends.shape[:3]), -weight), 2)
-        rest = eye.spread(torch.cat((ends, terms), 2).flatten(0, 1), coefficient.flatten(0, 1))
-        root = root + proof.weighed(rest).sqrt()[:, None]
-    square = root.square() * (1 + 1e-9)
-    own = [[c for c, at in enumerate(places) if any(k == cell for cell, _ in at)] for k in range(len(group))]
-    return torch.stack([square[chosen].amax(0) for chosen in own], 1)
+
+    group: list[Cell]
+    eye: Lens
+    places: list[list[tuple[int, int]]]
+    proof: Proof | None
+
+    @classmethod
+    def of(cls, group: list[Cell], metric: Metric, eye: Lens) -> Lambda:
+        places = shared_corners(group)
+        return cls(group, eye, places, _proof(group, metric, eye, places))
+
+    def proved(self, beta: Tensor, loss: float = 0.02) -> Tensor:
+        """λ [b,g] with ‖C_t e‖² ≤ λ eᵀH_t e for every e and t, in each of the g cells; inf where none was proved.
+
+        It is proved at the corners: λH̃_c ⪰ C_cᵀC_c. Then with H_t ⪰ Σ w_c H̃_c (`lowered`), H̃_c ≻ 0 and the convexity of
+        the square, ‖C_t e‖² ≤ Σ w_c ‖C_c e‖² ≤ λ Σ w_c eᵀH̃_c e ≤ λ eᵀH_t e. Neighbours share corners, and the proof.
+
+        *At a corner.* G ⪰ H̃^{-1} (`inverse_above`) is made once for all β. If T_c = Σ_i w_i T_i + R with nodes θ_i,
+        w_i ≥ 0 and Σ w_i = 1, then ‖C_c e‖ ≤ Σ w_i ‖P T_i e‖ + ‖R e‖ (‖P‖₂ ≤ 1: no negative entries, row and column
+        sums at most 1). As ‖P T_i e‖² ≤ ‖F T_i e‖² + tail ‖T_i e‖² (`Lens`) and the squares of R e and T_i e are at
+        most Σ Δ_j e_j² (`spread`), in units of √(eᵀH̃e)
+
+            √λ = Σ w_i √(‖F T_i G (F T_i)ᵀ‖₂ + tail·σ) + √σ_R ,      σ ≥ ‖Δ^½ G Δ^½‖₂ .
+
+        In large pictures no matrix of all pixels is made: a node's √λ_i with λ_iH̃ ⪰ T_iᵀPPT_i, and σ with σH̃ ⪰ Δ, are
+        guessed and then proved by Cholesky's method in strips (`Local`).
+
+        The nodes are a grid in θ with multilinear weights, so that R is of second order in its stride; they serve all β
+        and all corners. If there are fewer β than nodes, every θ is its own node. Rank and stride are chosen such that
+        λ is about 1 + `loss` times as large as it might be, or, with two parameters, at most NODES are needed.
+        """
+        group, eye, places, proof = self.group, self.eye, self.places, self.proof
+        if proof is None:
+            return torch.full((len(beta), len(group)), torch.inf, dtype=torch.float64, device=beta.device)
+        ends = torch.stack([corners(beta + group[at[0][0]].low, beta + group[at[0][0]].high) for at in places])
+        theta = torch.stack(
+            [e[:, at[0][1]] for e, at in zip(ends, places, strict=True)]
+        )  # [c,b,d], of ends [c,b,2^d,d]
+        precision, most = proof.fitting(theta, loss)
+        nodes, which, weight = _grid(theta, _stride(eye, theta, proof, most))
+        if len(nodes) < len(beta):
+            at_nodes = proof.roots(nodes, precision).gather(1, which.flatten(1)).reshape(which.shape)
+            root, terms = (at_nodes * weight).sum(2), nodes[which]
+        else:
+            root = torch.stack([proof.pick(c).roots(t, precision)[0] for c, t in enumerate(theta)])
+            terms, weight = theta[:, :, None], torch.ones_like(theta[..., :1])
+        if theta.shape[2] > 1 or terms.shape[2] > 1:
+            member = _members(theta.shape[2]).to(theta)[[at[0][1] for at in places]]  # [c,2^d]
+            coefficient = torch.cat((member[:, None].expand(*ends.shape[:3]), -weight), 2)
+            rest = eye.spread(torch.cat((ends, terms), 2).flatten(0, 1), coefficient.flatten(0, 1))
+            root = root + proof.weighed(rest).sqrt()[:, None]
+        square = root.square() * (1 + 1e-9)
+        own = [[c for c, at in enumerate(places) if any(k == cell for cell, _ in at)] for k in range(len(group))]
+        return torch.stack([square[chosen].amax(0) for chosen in own], 1)
 
 
 class Proof(Protocol):
@@ -109,7 +133,7 @@ def _proof(group: list[Cell], metric: Metric, eye: Lens, places: list[list[tuple
     """None if an H̃ is not shown to be positive definite."""
     if group[0].pixels > DENSE:
         return Local.of(group, metric, eye, places)
-    inverses = [inverse_above(metric.lowered(group, at).dense()) for at in places]
+    inverses = [inverse_above(h.dense()) for h in metric.each_lowered(group, places)]
     shown = [g for g in inverses if g is not None]
     return Dense(eye, torch.stack(shown)) if len(shown) == len(inverses) else None
 
@@ -177,8 +201,13 @@ def _grid(theta: Tensor, stride: float) -> tuple[Tensor, Tensor, Tensor]:
     up = (signs(dim, theta.device) + 1) / 2  # [2^d, d]
     share = (place - low)[:, :, None]
     weight = torch.where(up > 0, share, 1 - share).prod(3)
-    points, which = torch.unique((low[:, :, None] + up).flatten(0, 2), dim=0, return_inverse=True)
-    nodes: Tensor = points * stride
+    points = (low[:, :, None] + up).flatten(0, 2)
+    least = points.amin(0)
+    size = (points.amax(0) - least + 1).flip(0).cumprod(0).flip(0)
+    number = ((points - least)[:, :-1] * size[1:]).sum(1) + (points - least)[:, -1]  # which is faster than of rows
+    order, which = torch.unique(number, return_inverse=True)
+    first = torch.empty_like(order, dtype=torch.long).scatter_(0, which, torch.arange(len(which), device=which.device))
+    nodes: Tensor = points[first] * stride
     return nodes, which.reshape(weight.shape), weight
 
 
@@ -198,16 +227,24 @@ def _root(eye: Lens, nodes: Tensor, above: Tensor, rank: int) -> Tensor:
     spread = eye.spread(nodes[:, None], torch.ones_like(nodes[:, :1]))
     rest = eye.tail(rank) * _weighed(above, spread)
     read = spread > 0
-    above = above[:, read][:, :, read]
+    slack = 16e-14 * rank**0.5 * above.diagonal(dim1=1, dim2=2)[:, read].sqrt().sum(1)
+    if eye.parts is not None:
+        squares, size = product_squares(eye, nodes, above, rank)
+    else:
+        squares, size = _squares(eye, nodes, above[:, read][:, :, read], rank, read)
+    roots: Tensor = (squares + 4 * len(read) * UNIT * size + rest[:, None]).sqrt() + slack[:, None]
+    return roots
+
+
+def _squares(eye: Lens, nodes: Tensor, above: Tensor, rank: int, read: Tensor) -> tuple[Tensor, Tensor]:
+    """‖KGKᵀ‖₂ or more, and ‖|K|√diag G‖² [c,n], K = F T_θ at the nodes."""
     wide = above.diagonal(dim1=1, dim2=2).sqrt()  # [c,·]: |G_ij| ≤ √(G_ii G_jj)
-    slack = 16e-14 * rank**0.5 * wide.sum(1)
-    out = []
+    squares, size = [], []
     for some in torch.split(nodes, max(1, SIZE // (rank * wide.shape[1]))):
         k = eye.passed(some, rank)[:, :, read]
-        size = (k.abs() @ wide.mT).square().sum(1).mT * (4 * len(read) * UNIT)  # [c,n]
-        squares = torch.stack([norm((k.flatten(0, 1) @ g).reshape(k.shape) @ k.mT) for g in above])
-        out.append((squares + size + rest[:, None]).sqrt() + slack[:, None])
-    return torch.cat(out, 1)
+        size.append((k.abs() @ wide.mT).square().sum(1).mT)
+        squares.append(torch.stack([norm((k.flatten(0, 1) @ g).reshape(k.shape) @ k.mT) for g in above]))
+    return torch.cat(squares, 1), torch.cat(size, 1)
 
 
 def _weighed(above: Tensor, diagonal: Tensor) -> Tensor:
