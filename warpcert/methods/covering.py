@@ -94,7 +94,9 @@ class Covering:
             seconds=time.perf_counter() - self.start,
             reason=with_time(s.time_limit) if late else "",
         )
-        return certificate if certificate.reach else abstained(certificate, self._why(done, label))
+        return (
+            certificate if certificate.reach else abstained(certificate, certificate.reason or self._why(done, label))
+        )
 
     def _why(self, done: list[Window], label: int) -> str:
         w, sigma = done[0], self.defence.sigma_noise
