@@ -1,7 +1,7 @@
 """A second device where there is none: tensors that say they are on it, and refuse company from the CPU as a GPU does.
 
 Numbers stay where they are. Inside `pretended()` what is made with device="cuda", or follows from such tensors, is
-marked; an operation on marked and unmarked tensors is a RuntimeError, but for what torch allows: 0-dim ones, indices.
+marked; operations on marked and unmarked tensors are RuntimeErrors, but for what torch allows (0-dim ones, indices).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Attempts to break every bound and certificate: `python -m benchmarks.soundness [--minutes N] [--out FILE]`.
 
-Zero tolerance, in float64 and in float32, on the CPU or on a GPU, there in half precision too. Every finished chunk is
-a line of FILE; the same command goes on where it was interrupted, and ends with a table when there were enough trials.
-Exit code 1 if anything was violated, or an attempt failed.
+Zero tolerance, in float64, in float32 and in half precision, on the CPU or on a GPU. Every finished chunk is a line of
+FILE; the same command goes on where it was interrupted, and ends with a table when there were enough trials. Exit code
+1 if anything was violated, or an attempt failed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from benchmarks.soundness.chunks import Limits, code_of, go, read, table
 from warpcert import transforms
 
 
-def rows(device: str) -> list[tuple[str, Job]]:
+def rows() -> list[tuple[str, Job]]:
     """All of them."""
-    return [*bounds.rows(), *exact.rows(), *inverse.rows(), *products.rows(), *sounds.rows(), *networks.rows(device)]
+    return [*bounds.rows(), *exact.rows(), *inverse.rows(), *products.rows(), *sounds.rows(), *networks.rows()]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     args, code = parser.parse_args(arguments), code_of()  # of what is loaded, whatever is edited later
     transforms.TRANSFORMS.update(bounds.NEW)
     torch.backends.cudnn.allow_tf32 = False
-    named = [(name, job) for name, job in rows(args.device) if args.only in name]
+    named = [(name, job) for name, job in rows() if args.only in name]
     task = Task(args.seed, pairs=args.pairs, seconds=args.seconds, device=args.device)
     print(f"{'':<64}{'trials':>10}{'violations':>12}{'closest':>10}{'time':>10}")
     try:

@@ -1,8 +1,7 @@
 """Attempts to break certificates of the zoo's own networks, in their own precision, in batches of other sizes.
 
 Certified is what `certify` certifies, within a time limit; attacked is each network at many γ of the certified range,
-then closer to those where it leads least; asked in batches of 1 to some hundreds. Networks in half precision need a
-GPU.
+then closer to those where it leads least; asked in batches of 1 to some hundreds.
 """
 
 from __future__ import annotations
@@ -62,11 +61,11 @@ def network_row(row: Row, task: Task, name: str) -> None:
             return
 
 
-def rows(device: str) -> Iterator[tuple[str, Job]]:
+def rows() -> Iterator[tuple[str, Job]]:
     """Every network that is here and answers without votes."""
     for name in zoo.manifest():
         if not zoo.is_here(name):
             continue
         _, facts, about = zoo.read(name)
-        if about.threat and facts["kind"] != "smoothed" and (device != "cpu" or facts["precision"] == "float32"):
+        if about.threat and facts["kind"] != "smoothed":
             yield f"certificates: networks in {facts['precision']}, {name}", partial(network_row, name=name)
