@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from certificate_samples import voted
 from engine_jobs import Fragile, Refusing, machines, seen
 from test_engine import certify, job, tasks
 
+import warpcert as wc
+from warpcert import methods
 from warpcert.app.cli import main
-from warpcert.runs.engine import here, on_ray
+from warpcert.runs.engine import here, on_ray, processes
+from warpcert.runs.job import AttackPlan
 
 ray = pytest.importorskip("ray", reason="the ray engine is an extra: pip install 'warpcert[ray]'")
 pytestmark = pytest.mark.filterwarnings("ignore:::ray", "ignore::ResourceWarning", "ignore::FutureWarning")
@@ -66,3 +71,15 @@ def test_ray_settings_get_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "no ray cluster answers at 127.0.0.1:9" in capsys.readouterr().err
     with pytest.raises(ValueError, match="at least 1"):
         on_ray(Refusing(ValueError()), 0, None)
+
+
+def test_unseen_originals_go_on_in_another_engine(tmp_path: Path, cluster: Any) -> None:
+    """`indiv` with the tight inverse: begun here, continued by processes and then by ray, as if by one."""
+    dist_x = job()
+    classifier = dist_x.source.open(torch.device("cpu"))
+    method = methods.chosen(classifier, "indiv", n=300, betas=40, windows=1, alpha=0.2)
+    j = replace(dist_x, threat=wc.Threat.rotation(degrees=0.3), method=method, attack=AttackPlan(k=3))
+    whole = certify(tmp_path / "whole", j, here(j.open()), 3)
+    engines = (here(j.open()), processes(j.open, 2), on_ray(j.open, 1, cluster.address))
+    parts = [certify(tmp_path / "parts", j, engine, count) for count, engine in enumerate(engines, 1)]
+    assert parts[-1] == whole and any(c["error"]["E"] > 0 for c in whole.values())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, final
 
 from torch import Tensor
 
+from warpcert import statistics as stats
 from warpcert.certificates import Certificate
 from warpcert.classifier import Classifier
 from warpcert.methods.base import Progress, Sampling, needs_noise, positive_limit, smooths_over
@@ -16,6 +18,7 @@ from warpcert.methods.outlook.forecast import Forecast
 from warpcert.methods.survivors import possible_windows
 from warpcert.originals.named import named
 from warpcert.originals.protocol import InverseBound
+from warpcert.statistics import radius
 from warpcert.threat import Threat
 from warpcert.transforms import kernels
 
@@ -83,12 +86,22 @@ class Indiv(Sampling):
         few = {name: getattr(part, name)[:CELLS] for name in ("low", "high", "lower", "upper")}
         some = replace(part, **few)
         center = tuple(-c for c in hull.center)
-        E, seconds = errors.foreseen(lambda b: inverse.errors(some, defence, b), defence, x, self.betas, center)
+        enough = classifier.noise * self._forgiven(len(groups)) if classifier.inner is None else 0.0
+        analysed = partial(inverse.errors, some, defence, enough=enough)
+        E, seconds = errors.foreseen(analysed, defence, x, self.betas, center)
         seconds *= len(found.low) / len(some.low)
         ratio = E / classifier.noise if classifier.noise else 0.0
         voted = votes.foreseen(classifier, x, threat, defence, (self.n, self.n0, self.batch), ratio)
         whole = replace(voted, seconds=voted.seconds + found.seconds + seconds).within(self.time_limit)
         return whole.advised("take the interval inverse, fewer β's or a smaller range")
+
+    def _forgiven(self, windows: int) -> float:
+        """About the error, in units of the noise, that unanimous votes forgive; 0: they come after the error."""
+        if self.merged:
+            return 0.0
+        rho = stats.exceedance_bound(self.betas, self.alpha / 2, self.rank)
+        p = stats.lower_bound(self.n // windows, self.n // windows, self.alpha / 2)
+        return 0.9 * (radius.kappa_attacked(p, rho) or 0.0)
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"inverse": named(self.inverse, self.refinements).name}

@@ -21,7 +21,7 @@ __all__ = ["Lambda", "inverse_above", "proved_lambda"]
 
 DENSE = 1100  # pixels of a channel beyond which strips are used
 SIZE = 2**24  # entries of F T_θ at once
-NODES = 400  # with two parameters more are not worth their time: the stride grows instead
+NODES = 160  # with two parameters more are not worth their time: the stride grows instead
 GUESS = 64  # directions that a guess of λ looks at
 SAMPLE = 32  # β that the stride is chosen by
 
