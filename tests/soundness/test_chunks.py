@@ -106,7 +106,7 @@ def test_a_broken_bound_is_reported(
     monkeypatch.setattr(bounds, "LIMITS", (0.5,))
     if broken:
         monkeypatch.setattr(bounds, "Curve", Halved)
-    monkeypatch.setattr(command, "rows", lambda device: list(bounds.rows()))
+    monkeypatch.setattr(command, "rows", lambda: list(bounds.rows()))
     only = ["--only", "curve: rotation, bilinear → bilinear, 8-bit", "--device", "cpu"]
     size = ["--trials", "1", "--pairs", "200", "--seconds", "1", "--out", str(tmp_path / "out")]
     assert command.main(only + size) == int(broken)
@@ -123,7 +123,7 @@ def test_an_attempt_that_fails_is_no_success(
     def fails(row: Row, task: Task) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(command, "rows", lambda device: [("one", fails)])
+    monkeypatch.setattr(command, "rows", lambda: [("one", fails)])
     assert command.main(["--out", str(tmp_path / "out"), "--trials", "0"]) == 1
     assert "FAILED one, chunk 0: RuntimeError: out of memory" in capsys.readouterr().out
 
