@@ -396,10 +396,11 @@ def test_a_time_limit_keeps_what_is_proved(key: str, monkeypatch: pytest.MonkeyP
 
 
 def test_progress_tells_the_share_that_is_proved() -> None:
-    x, threat, told = noise(1), Threat.of("rotation", 50), list[tuple[int, int]]()
+    x, threat, told = noise(1), Threat.of("rotation", 50), list[tuple[int, int, str]]()
     verdict = verify(Affine(x, 1), x, threat, terms=Terms(batch=16), progress=lambda *now: told.append(now))
-    assert 0 < (verdict.held or 0) < 1 and told[0] == (0, 1000) and told[-1] == (1000, 1000)
-    assert told == sorted(told) and len({done for done, _ in told}) > 5
+    assert 0 < (verdict.held or 0) < 1 and told[0][:2] == (0, 1000) and told[-1][:2] == (1000, 1000)
+    assert told == sorted(told, key=lambda now: now[0]) and len({now[0] for now in told}) > 5
+    assert all(now[2].endswith("pictures/s") for now in told)
 
 
 def never(z: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ def certified(network: Logits, method: str, **settings: Any) -> tuple[Certificat
     classifier = Smoothed(network, noise=0.25, over=over, preprocess=CIRCLE)
     chosen = methods.chosen(classifier, method, seed=0, **settings)
     made = methods.certify_with(
-        chosen, classifier, picture(), THREAT, seed=0, progress=lambda done, of: told.append((done, of))
+        chosen, classifier, picture(), THREAT, seed=0, progress=lambda done, of, note="": told.append((done, of))
     )
     assert certificates.read(made.to_dict()) == made
     return made, told
@@ -109,8 +109,13 @@ def test_votes_tell_progress_and_are_those_drawn_at_once(nested: bool, monkeypat
         told: list[tuple[int, int]] = []
         method = methods.chosen(classifier, "base", n=90, windows=3, batch=7)
         made = methods.certify_with(
-            method, classifier, picture(), THREAT, seed=0, progress=lambda done, of, told=told: told.append((done, of))
-        )
+            method,
+            classifier,
+            picture(),
+            THREAT,
+            seed=0,
+            progress=lambda done, of, note="", told=told: told.append((done, of)),
+        )  # fmt: skip
         assert isinstance(made, Voted)
         assert told == sorted(told) and told[-1] == (90, 90) and len(told) == (15 if batches == 1 else 3)
         found.append((made.windows, made.passes))

@@ -35,7 +35,7 @@ def watched(clock: Clock, console: Console) -> None:
     with Watch(console, clock) as watch:
         methods.certify_with(
             method, classifier, x, Threat.rotation(5), seed=0,
-            progress=lambda done, of: watch.show("  this picture", done, of),
+            progress=lambda done, of, note="": watch.show("  this picture", done, of, note),
         )  # fmt: skip
 
 

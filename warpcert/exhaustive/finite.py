@@ -25,7 +25,7 @@ from torch import Tensor
 from warpcert.exhaustive.glance import Glance, glance
 from warpcert.exhaustive.judge import Terms, relative_lead
 from warpcert.exhaustive.paths import refusal
-from warpcert.exhaustive.verify import LESS, Verdict, verify
+from warpcert.exhaustive.verify import LESS, Told, Verdict, verify
 from warpcert.numerics.deadline import TimeOverError, limited
 from warpcert.threat import Threat
 from warpcert.transforms import Steps
@@ -70,7 +70,7 @@ def refusal_shifts(threat: Threat, step: int) -> str:
 
 def verify_shifts(
     classifier: Callable[[Tensor], Tensor], x: Tensor, threat: Threat, terms: Terms,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Told | None = None,
 ) -> Verdict:  # fmt: skip
     """`verify` for threats that begin with shifts; classifier is called on batches of real pictures."""
     parts = shifts_of(threat)
@@ -108,7 +108,7 @@ class _Walk:
             moved = self.parts.steps(self.x, some)
             yield some, (self.threat.transform.quantize(moved) if self.threat.quantized else moved)
 
-    def alone(self, progress: Callable[[int, int], None] | None) -> Verdict:
+    def alone(self, progress: Told | None) -> Verdict:
         label, smallest, asked, total = -1, math.inf, 0, len(self.parts.points)
         until = math.inf if self.x.is_cuda or not self.terms.time_limit else self.began + self.terms.time_limit
         try:
@@ -127,7 +127,7 @@ class _Walk:
                 if bad:
                     break
                 if progress is not None:
-                    progress(asked, total)
+                    progress(asked, total, "")
         except (KeyboardInterrupt, TimeOverError) as stop:  # of the shifts of less onset all were tried
             self.stopped = isinstance(stop, KeyboardInterrupt)
             at = self.parts.onset(self.parts.points[min(asked, total - 1)])
@@ -142,7 +142,7 @@ class _Walk:
         else:
             self.end(self.parts.onset(k), f"undecided near {at}, where the lead is too small")
 
-    def followed(self, rest: Threat, progress: Callable[[int, int], None] | None) -> Verdict:
+    def followed(self, rest: Threat, progress: Told | None) -> Verdict:
         onset, label = 0.0, list[int]()
         try:
             for number, k in enumerate(self.parts.points):
@@ -151,7 +151,7 @@ class _Walk:
                     break
                 label = [self._walked(k, rest, *label).label]
                 if progress is not None:
-                    progress(number + 1, len(self.parts.points))
+                    progress(number + 1, len(self.parts.points), "")
         except KeyboardInterrupt:
             self.stopped = True
             self.end(onset, INTERRUPTED)

@@ -36,7 +36,8 @@ class Terms:
     limit       combinations of one clique, beyond which coinciding crossings are bundled (see `enumeration`), or else
                 the walk ends: 1024 by default, and 32768 for an attacker who does not round and has no bundles
     time_limit  seconds after which the walk ends, with what is proved by then
-    proved      the label is known to be kept on this multiple of Γ already: the walk goes on from there
+    proved      the label is known to be kept on this multiple of Γ already: the walk goes on from there …
+    until       … and ends here
     """
 
     slack: float = 1e-4
@@ -47,6 +48,7 @@ class Terms:
     limit: int | None = None
     time_limit: float | None = None
     proved: float = 0.0
+    until: float = 1.0
 
     def combinations(self, threat: Threat) -> int:
         return self.limit or (1024 if threat.quantized and not isinstance(self.sees, Stem) else 1 << 15)
@@ -84,6 +86,7 @@ class Judge:
 
     def __init__(self, classifier: Callable[[Tensor], Tensor], sight: Sight, label: int | None, terms: Terms) -> None:
         self.classifier, self.sight, self.threat, self.slack = classifier, sight, sight.threat, terms.slack
+        self.later = terms.proved > 0
         self.size, self.gpu = terms.size(sight.x), sight.x.is_cuda
         self.gamma: float | None = None
         self.image: Tensor | None = None
@@ -114,6 +117,7 @@ class Judge:
 
     def probe(self, count: int) -> Tensor:
         """Looks for the counterexample nearest to 0 on a grid of γ: cheap, and most pictures that have one show it.
+        Where a part is proved already this was done before, and f is left alone.
 
         Returns, for each step of the grid, by how many levels all pixels change in it: roughly how many crossings
         there are.
@@ -129,6 +133,8 @@ class Judge:
             states.append(self.sight.states(moved / 255))
             if start:  # the last one of a part is the first one of the next
                 clear[-1], states[-1] = clear[-1][1:], states[-1][1:]
+        if self.later:
+            return torch.cat(changed)
         leads = torch.cat([self._leads(some) for some in torch.split(torch.cat(states), self.size)])
         bad = (leads < -self.slack) & torch.cat(clear)
         wrong = [(g / last if g > 0 else g / first if g < 0 else 0.0, g) for g in grid[bad, 0].tolist()]

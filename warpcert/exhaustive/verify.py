@@ -39,9 +39,10 @@ from warpcert.exhaustive.sight import Sight, sight_of
 from warpcert.numerics.deadline import TimeOverError, limited
 from warpcert.threat import Threat
 
-__all__ = ["Terms", "Verdict", "verify"]
+__all__ = ["Terms", "Told", "Verdict", "verify"]
 
 _Batch = tuple[Tensor, Tensor]  # images, and per image γ, γ (between which it occurs, see `Chunks`) and onset, t
+Told = Callable[[int, int, str], None]  # done, of how much, how fast
 _FIRST = (
     1 << 26
 )  # values that the pictures of the first slice have, and on a GPU 32 times as many; each slice has twice
@@ -80,6 +81,8 @@ class Verdict:
     seconds_isolation: float
     seconds_classifier: float
     interrupted: bool = False  # by Ctrl-C: what was proved by then holds
+    late: bool = False  # the time was over
+    limit: float = math.inf  # the least multiple of Γ at which something failed, was undecided or left out
     shift: tuple[float, ...] = ()  # before it, if the threat begins with one (see `finite`)
 
     @property
@@ -100,12 +103,12 @@ def verify(
     threat: Threat,
     label: int | None = None,
     terms: Terms = _USUAL,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Told | None = None,
 ) -> Verdict:
     """Proves f(q(T_γ x)) = label for all γ ∈ t·Γ, with the largest t that can be proved; x [C,H,W] on f's device.
 
     label     defaults to f's answer on x
-    progress  is told how much of the range is proved, in thousandths
+    progress  is told how much of the range is proved, in thousandths, and how many pictures are asked about a second
     """
     began = time.perf_counter()
     if why := refusal(threat, terms.step, isinstance(terms.sees, Stem)):
@@ -117,7 +120,7 @@ def verify(
     try:
         with limited(math.inf if x.is_cuda else walk.until):  # a GPU is quick, and compiled networks know no such limit
             changed = judge.probe(255 if x.is_cuda or x.numel() < _LARGE else 33)
-            for start, end in _slices(changed, sight, min(1.0, judge.limit), terms):
+            for start, end in _slices(changed, sight, min(terms.until, judge.limit), terms):
                 if start >= judge.limit:
                     break
                 walk.go(start, end)
@@ -126,9 +129,9 @@ def verify(
         walk.stopped = True
     except TimeOverError:
         walk.ended(terms.late)
-    if progress is not None:
-        progress(1000, 1000)
-    held = 1.0 if judge.limit == math.inf else min(judge.limit, 1.0) * LESS
+    held = terms.until if judge.limit > terms.until else judge.limit * LESS
+    held = min(held, LESS) if judge.limit < math.inf else held
+    walk.tell(1.0 if terms.until == 1 or judge.limit <= terms.until else held)
     return Verdict(
         label=judge.label,
         held=held if judge.limit > 0 else None,
@@ -146,6 +149,8 @@ def verify(
         seconds_isolation=walk.isolation,
         seconds_classifier=time.perf_counter() - began - walk.isolation,
         interrupted=walk.stopped,
+        late=terms.time_limit is not None and judge.reason == terms.late,
+        limit=judge.limit,
     )
 
 
@@ -192,9 +197,9 @@ class _Half(NamedTuple):
 class _Walk:
     """Leads the judge outwards, and counts."""
 
-    def __init__(self, sight: Sight, terms: Terms, judge: Judge, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(self, sight: Sight, terms: Terms, judge: Judge, progress: Told | None) -> None:
         self.sight, self.threat, self.terms, self.judge, self.progress = sight, sight.threat, terms, judge, progress
-        self.until = math.inf
+        self.began, self.until = time.perf_counter(), math.inf
         self.crossings = self.cliques = self.bundles = self.unresolved = self.images = 0
         self.isolation, self.followed, self.stopped = 0.0, True, False
         self.asked = 0  # images handed to the judge
@@ -247,9 +252,14 @@ class _Walk:
         """Whether the time is over: then nothing is proved from t on."""
         if late := time.perf_counter() > self.until:
             self.judge.end(t, self.terms.late)
-        elif self.progress is not None:
-            self.progress(int(1000 * min(1.0, t / (min(1.0, self.judge.limit) or 1.0))), 1000)
+        else:
+            self.tell(min(1.0, t / (min(1.0, self.judge.limit) or 1.0)))
         return late
+
+    def tell(self, share: float) -> None:
+        if self.progress is not None:
+            pace = self.judge.evaluated / max(1e-9, time.perf_counter() - self.began)
+            self.progress(int(1000 * share), 1000, f"{pace:.0f} pictures/s")
 
     def _halves(self, start: float, end: float, most: int) -> Iterator[_Half]:
         """Both sides of a slice. A range that is a point has one side."""

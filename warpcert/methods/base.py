@@ -6,9 +6,8 @@ import math
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +17,9 @@ from warpcert.certificates import Certificate, Subject
 from warpcert.classifier import Classifier
 from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
+
+if TYPE_CHECKING:
+    from warpcert.methods.parts import Part
 
 __all__ = [
     "Interrupted",
@@ -33,15 +35,19 @@ __all__ = [
     "tells_tolerance",
 ]
 
-Progress = Callable[[int, int], None]  # (done, of)
+
+class Progress(Protocol):
+    """Is told how much is done, of how much, and how fast it goes."""
+
+    def __call__(self, done: int, of: int, note: str = "", /) -> None: ...
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with a certificate of what was proved by then."""
+    """Ctrl-C, with a certificate of what was proved by then; `part`, if it speaks of a part of a range alone."""
 
-    def __init__(self, certificate: Certificate) -> None:
+    def __init__(self, certificate: Certificate, part: Part | None = None) -> None:
         super().__init__()
-        self.certificate = certificate
+        self.certificate, self.part = certificate, part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +86,17 @@ class Method(ABC):
     ) -> Certificate:
         """The certificate about x, for which `made` is one already that was interrupted; by default from the start."""
         return self.certify(classifier, x, threat, progress)
+
+    def in_parts(self, threat: Threat) -> bool:
+        """Whether parts of a range can be proved each by itself (`part`), and put together."""
+        return False
+
+    def part(
+        self, classifier: Classifier, x: Tensor, threat: Threat, share: tuple[float, float],
+        progress: Progress | None = None,
+    ) -> Part:  # fmt: skip
+        """What holds on the part of Γ from one multiple of it to another."""
+        raise NotImplementedError(f"{self.name} proves no parts")
 
     @abstractmethod
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:

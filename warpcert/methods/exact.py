@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from warpcert.exhaustive.verify import Terms, Verdict, verify
 from warpcert.methods.base import Interrupted, Method, Progress, positive_limit, refuse_tf32, subject
 from warpcert.methods.outlook.forecast import Forecast, network_pace
 from warpcert.methods.outlook.remedies import against_pictures
+from warpcert.methods.parts import Part
 from warpcert.threat import Threat
 from warpcert.version import __version__
 
@@ -97,8 +99,7 @@ class Exact(Method):
     ) -> Certificate:
         """`known` proves a part of the range: the walk goes on from its end, and what it counted is added."""
         refuse_tf32(x, classifier.slack)
-        start, slack, tolerance, step = time.perf_counter(), classifier.slack, threat.off_by, classifier.step
-        shifts = shifts_of(threat) is not None
+        start, shifts = time.perf_counter(), shifts_of(threat) is not None
         known = None if shifts or (known and known.found and known.found.eight_bit != self.eight_bit) else known
         proved = known.found if known else None
         terms = replace(self._terms(classifier, threat), proved=proved.held if proved else 0.0)
@@ -107,6 +108,40 @@ class Exact(Method):
         else:
             f, label = self._asked(classifier, x, terms), known.label if known else None
             verdict = verify(f, self._started(x, threat), threat, label, terms, progress)
+        made = self._made(classifier, x, threat, verdict, proved)
+        made = replace(made, seconds=time.perf_counter() - start + (known.seconds if known else 0.0))
+        if verdict.interrupted:
+            raise Interrupted(made)
+        return made
+
+    def in_parts(self, threat: Threat) -> bool:
+        return shifts_of(threat) is None
+
+    def part(
+        self, classifier: Classifier, x: Tensor, threat: Threat, share: tuple[float, float],
+        progress: Progress | None = None,
+    ) -> Part:  # fmt: skip
+        refuse_tf32(x, classifier.slack)
+        began, (start, until) = time.perf_counter(), share
+        terms = replace(self._terms(classifier, threat), proved=start, until=until)
+        verdict = verify(self._asked(classifier, x, terms), self._started(x, threat), threat, None, terms, progress)
+        made = replace(self._made(classifier, x, threat, verdict), seconds=time.perf_counter() - began)
+        ended = verdict.limit <= until and not (verdict.late or verdict.interrupted)
+        if not ended:  # if one is known, it lies beyond
+            reason = "" if verdict.verified else "undecided beyond, as yet"
+            passes = made.found.images if made.found else made.passes  # the others will be asked about again
+            made = replace(made, counterexample=None, reason=reason, passes=passes)
+        limit = math.inf if verdict.late or verdict.interrupted else verdict.limit
+        part = Part(start, until, verdict.held or 0.0, limit, made)
+        if verdict.interrupted:
+            raise Interrupted(made, part)
+        return part
+
+    def _made(
+        self, classifier: Classifier, x: Tensor, threat: Threat, verdict: Verdict, proved: Enumeration | None = None
+    ) -> Exhausted:
+        """The certificate, but for its seconds, with what was proved before."""
+        slack, tolerance, step = classifier.slack, threat.off_by, classifier.step
         seen = threat.transform.quantize(x) if threat.quantized and step == 1 else x
         scores = tuple(classifier(seen[None])[0].tolist())
         done, found = None, verdict.crossings + (proved.crossings if proved else 0)
@@ -115,7 +150,7 @@ class Exact(Method):
             done = Enumeration(verdict.images, found, margin, slack, scope, verdict.held, tolerance, self.eight_bit)
             done = done.after(proved) if proved else done
         isolation = ErrorBound(0.0, 0.0, Kind.PROVED, "crossings", cells=found, seconds=verdict.seconds_isolation)
-        made = Exhausted(
+        return Exhausted(
             method=self.name,
             label=verdict.label if done else ABSTAIN,
             threat=threat,
@@ -129,12 +164,9 @@ class Exact(Method):
             counterexample=verdict.counterexample,
             version=__version__,
             passes=verdict.evaluated + (proved.images if proved else 0),
-            seconds=time.perf_counter() - start + (known.seconds if known else 0.0),
+            seconds=0.0,
             reason=self._why(verdict, classifier),
         )
-        if verdict.interrupted:
-            raise Interrupted(made)
-        return made
 
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
         terms = self._terms(classifier, threat)

@@ -21,6 +21,7 @@ from warpcert.methods.exact import Exact
 from warpcert.methods.heuristic import Base
 from warpcert.methods.indiv import Indiv
 from warpcert.methods.outlook.forecast import Forecast
+from warpcert.methods.parts import Part
 from warpcert.threat import Threat
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "foresee",
     "get",
     "go_on",
+    "part",
     "refusal",
     "suitable",
     "threat_for",
@@ -118,6 +120,21 @@ def go_on(
             "remove it, and the picture starts anew"
         )
     return _about(x, lambda: method.go_on(made, classifier, x, threat, progress))
+
+
+def part(
+    method: Method, classifier: Classifier, x: Tensor, threat: Threat, share: tuple[float, float],
+    progress: Progress | None = None,
+) -> Part:  # fmt: skip
+    """What holds on a part of Γ, by a method that proves parts."""
+    x = _fitting(method, classifier, x, threat)
+    digest = picture_digest(x)
+    try:
+        made = method.part(classifier, x, threat, share, progress)
+    except Interrupted as stop:
+        found = stop.part and replace(stop.part, made=replace(stop.part.made, picture=digest))
+        raise Interrupted(replace(stop.certificate, picture=digest), found) from None
+    return replace(made, made=replace(made.made, picture=digest))
 
 
 def _about(x: Tensor, certify: Callable[[], Certificate]) -> Certificate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -16,6 +16,7 @@ from warpcert.certificates import Certificate
 from warpcert.classifier import Classifier, Smoothed
 from warpcert.learn.foreign import open_model
 from warpcert.methods.base import Method, Progress
+from warpcert.methods.parts import Part
 from warpcert.threat import Threat
 
 __all__ = ["AttackPlan", "Certifier", "Held", "Job", "Named", "Outcome", "Task", "device_of", "seed_for"]
@@ -42,16 +43,22 @@ def seed_for(seed: int, index: int) -> int:
 @final
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One picture to certify; `known` is a certificate of a part of its range, to go on from."""
+    """One picture to certify; `known` is a certificate of a part of its range, to go on from.
+
+    part     from which multiple of Γ to which, if only this is asked about
+    seconds  that the part may take
+    """
 
     index: int
     x: NDArray[Any]
     label: int
     seed: int
     known: Certificate | None = None
+    part: tuple[float, float] | None = None
+    seconds: float | None = None
 
 
-Outcome = tuple[Certificate, dict[str, Any]]  # and what is kept beside it
+Outcome = tuple[Certificate | Part, dict[str, Any]]  # and what is kept beside it
 Certifier = Callable[[Task], Outcome]
 
 
@@ -128,6 +135,9 @@ class Job:
             x = torch.from_numpy(task.x).to(self.device)
             if self.method.attacked:
                 return self._attacked(classifier, task, progress)
+            if task.part is not None:
+                method = replace(self.method, time_limit=task.seconds)  # type: ignore[call-arg]
+                return methods.part(method, classifier, x, self.threat, task.part, progress), {}
             if task.known is not None:
                 return methods.go_on(self.method, task.known, classifier, x, self.threat, progress), {}
             return methods.certify_with(self.method, classifier, x, self.threat, seed=task.seed, progress=progress), {}

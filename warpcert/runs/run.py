@@ -19,6 +19,7 @@ from warpcert.runs import album, engine, summary
 from warpcert.runs.job import AttackPlan, Held, Job, device_of
 from warpcert.runs.progress import Watch
 from warpcert.runs.runner import run
+from warpcert.runs.sharing import shared
 from warpcert.runs.store import Store, read_config, read_records
 from warpcert.threat import Threat
 
@@ -126,11 +127,11 @@ def certify_all(
     job = Job(Held(classifier), against, chosen, str(classifier.device), AttackPlan() if chosen.attacked else None)
     folder, indices = Path(out), range(len(data))
     with Watch() as watch, Store(folder, job.describe(classifier, data=data.name, indices=indices, seed=seed)) as store:
-        inside = lambda done, of: watch.show("  this picture", done, of)  # noqa: E731
+        inside = lambda done, of, note="": watch.show("  this picture", done, of, note)  # noqa: E731
         where = engine.named(workers, job, classifier, inside)
         _store(classifier, folder)
         watch.show(chosen.name, len(store.done), len(data))
-        for _ in run(store, tasks_of(job, data, indices, seed), where):
+        for _ in run(store, tasks_of(job, data, indices, seed), where, shared(job, workers, inside)):
             watch.show(chosen.name, len(store.done), len(data))
     made = Run(folder)
     album.keep(folder, data, [row.index for row in made.rows])

@@ -22,6 +22,7 @@ from warpcert.app.cli.options import (
 
 if TYPE_CHECKING:
     from warpcert.app.cli.case import Case
+    from warpcert.methods.base import Progress
     from warpcert.runs.engine import Engine
     from warpcert.runs.job import Job
     from warpcert.runs.progress import Watch
@@ -96,8 +97,10 @@ def _job(args: argparse.Namespace, case: Case) -> Job:
 def _certify(args: argparse.Namespace, case: Case, job: Job, watch: Watch) -> None:
     from warpcert.runs.run import tasks_of
     from warpcert.runs.runner import run as certified
+    from warpcert.runs.sharing import shared
     from warpcert.runs.store import Store
 
+    sharing = shared(job, args.workers or (args.engine if args.engine == "ray" else 1), _inside(watch))
     config = job.describe(case.classifier, data=case.dataset.name, indices=case.indices, seed=args.seed)
     config |= {"order": "shuffled"} if args.shuffled else {}
     engine = _engine(args, case, job, watch)
@@ -105,7 +108,7 @@ def _certify(args: argparse.Namespace, case: Case, job: Job, watch: Watch) -> No
         name, count = job.method.name, len(case.indices)
         right = sum(r["certificate"]["label"] == r["true_label"] for r in store.records)
         watch.show(name, len(store.done.intersection(case.indices)), count, f"{right} right")
-        for record in certified(store, tasks_of(job, case.dataset, case.indices, args.seed), engine):
+        for record in certified(store, tasks_of(job, case.dataset, case.indices, args.seed), engine, sharing):
             right += record["certificate"]["label"] == record["true_label"]
             watch.show(name, len(store.done.intersection(case.indices)), count, f"{right} right")
 
@@ -117,7 +120,11 @@ def _engine(args: argparse.Namespace, case: Case, job: Job, watch: Watch) -> Eng
         return on_ray(job.open, args.workers, args.address, gpu=case.device.type == "cuda")
     if (args.workers or 1) > 1:
         return processes(job.open, args.workers)
-    return here(job.certifier(case.classifier, lambda done, of: watch.show("  this picture", done, of)))
+    return here(job.certifier(case.classifier, _inside(watch)))
+
+
+def _inside(watch: Watch) -> Progress:
+    return lambda done, of, note="": watch.show("  this picture", done, of, note)
 
 
 def _attacked(case: Case, folder: Path) -> Any:
@@ -162,7 +169,7 @@ def _pictures(args: argparse.Namespace, console: Console) -> int:
         with Watch(console) as watch:
             made = methods.certify_with(
                 method, classifier, x, threat, seed=seed_for(args.seed, place),
-                progress=lambda done, of: watch.show(method.name, done, of),
+                progress=lambda done, of, note="": watch.show(method.name, done, of, note),
             )  # fmt: skip
         print(json.dumps({"picture": str(path)} | made.to_dict()) if args.json else f"{path}: {made}")
     return 0
