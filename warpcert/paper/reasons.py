@@ -90,16 +90,17 @@ REASONS: Reasons = {
     ("bicubic", "mnist-online-bicubic"): "Our E is proved, with the filter of inference; the published one is sampled.",
     **_each(
         "audio",
-        "Ten words and 1200 sounds to learn from, against the paper's 30 words.",
+        "Ten words and a network of 77 418 parameters, against 30 words. Ours hears sounds through a limiter; what the "
+        "paper does about clipping it does not say.",
         "accuracy", "dist-x",
     ),
     ("audio", "dist-d"): (
-        "Ten words and few sounds to learn from, against 30 words. The published E is sampled, with 150 "
-        "· 400 samples; ours is proved. Γ ends at ±3 dB, as the paper's does."
+        "Ten words, against 30. The published E is sampled, with 150 · 400 samples; ours is proved. Γ ends at ±3 dB, "
+        "as the paper's does."
     ),
     ("audio", "indiv-error"): (
-        "Both numbers are taken as decibels, which the paper does not say; a clipped sample leaves the original open, "
-        "and E far above the limit."
+        "Both numbers are taken as decibels, which the paper does not say. Ours is behind a limiter, where clipping "
+        "adds nothing. Of 8 in 100 sounds the published one is larger; the paper does not say why."
     ),
     **_each(
         "ablation",

@@ -60,8 +60,9 @@ def value_search(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, goal
         raise ValueError("sound has no vignette and no blur; use a preprocess that does nothing, or a limiter")
     limit = defence.preprocess.limit
     defence = replace(defence, preprocess=defence.preprocess.linear)
+    values, weight = _distinct(x) if x.dim() == 2 else (x, x.new_ones(()))
     if x.dim() == 2:
-        doubt = 1e-12 + sample_error(t, x, goal.extent)
+        doubt = 1e-12 + sample_error(t, values, goal.extent)
     else:
         doubt = 1e-12 + value_error(t, kernel("bilinear"), x.shape[-2], x.shape[-1], goal.extent).amax()
     nodes = torch.linspace(threat.box.lower[0], threat.box.upper[0], FIRST + 1, dtype=x.dtype, device=x.device)
@@ -70,11 +71,12 @@ def value_search(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, goal
     bound = torch.full_like(low, torch.inf)
     for level in range(DEPTH):
         goal.tell(1 - 0.25**level)
-        room = max(1, 2**22 // x.numel())
+        room = max(1, 2**22 // values.numel())
         parts = []
         for a, b in zip(torch.split(low, room), torch.split(high, room), strict=True):
-            parts.append(_spread(defence, *residue(t, x, (a, b), threat.quantized, doubt, limit is not None)))
-            found = _norm(defence, _left(t, x, a, threat.quantized, limit is not None))
+            away = residue(t, values, (a, b), threat.quantized, doubt, limit is not None)
+            parts.append(_spread(defence, *(weight * each for each in away)))
+            found = _norm(defence, weight * _left(t, values, a, threat.quantized, limit is not None))
             if float(found.max()) > best:
                 best, worst = float(found.max()), a[found.argmax()][None]
         bound = torch.cat(parts)
@@ -107,6 +109,14 @@ def unheard(t: Tone, limit: float, scale: Tensor, loud: int | Tensor) -> Tensor:
     end = min(abs(t.low), abs(t.high))
     added: Tensor = (limit - scale * end * (1 - 1e-12)).clamp_min(0) * torch.as_tensor(loud, device=scale.device).sqrt()
     return added
+
+
+def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The values of a sound [1,K], each once, and the roots of how many samples have them: an ℓ2 norm over all samples
+    is the weighted one over these. Of 16 000 samples of speech a fifth or so are left.
+    """
+    values, count = x.unique(return_counts=True)  # type: ignore[no-untyped-call]
+    return values[None], count.to(x).sqrt()
 
 
 def _seen(t: Tone, x: Tensor, gamma: Tensor, beta: Tensor, limit: float) -> Tensor:
