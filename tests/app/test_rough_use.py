@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import warpcert as wc
+from warpcert import methods
 from warpcert.app.cli.case import threat_of
-from warpcert.app.cli.main import build_parser
+from warpcert.app.cli.main import build_parser, main
 from warpcert.errors.calibration import Calibration
 from warpcert.learn import data
 
@@ -45,3 +47,19 @@ def test_whoever_reads_only_the_first_line_breaks_nothing() -> None:
     command = f"{sys.executable} -m warpcert models | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stderr == "" and done.stdout.count("\n") == 2
+
+
+def test_one_picture_that_is_interrupted_tells_what_was_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net, path = wc.load("mnist-rotation-exact"), tmp_path / "digit.png"
+    Image.fromarray(np.zeros((28, 28), dtype=np.uint8)).save(path)
+    proved = net.certify(torch.zeros(1, 28, 28), wc.Threat.rotation(degrees=1))
+
+    def stopped(*_: object, **__: object) -> None:
+        raise methods.Interrupted(proved)
+
+    monkeypatch.setattr(methods, "certify_with", stopped)
+    words = ["certify", str(path), str(path), "--model", "mnist-rotation-exact", "--gamma", "1"]
+    assert main(words) == 130 and capsys.readouterr().out == f"{path}: {proved}\n"
+    assert main([*words, "--fail-under", "0.5"]) == 2 and "true labels" in capsys.readouterr().err

@@ -61,6 +61,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from warpcert.runs.run import Run
 
     if args.pictures:
+        if args.fail_under is not None or args.attack is not None or args.k is not None:
+            raise ValueError("--fail-under and --attack need true labels, which files do not have: leave them out")
         return _pictures(args, console)
     if args.address is not None and args.engine != "ray":
         raise ValueError("--address belongs to --engine ray")
@@ -166,12 +168,18 @@ def _pictures(args: argparse.Namespace, console: Console) -> int:
         if args.dry_run:
             print(f"{path}: {estimates.described(methods.foresee(method, classifier, x, threat))}")
             continue
+        stopped = False
         with Watch(console) as watch:
-            made = methods.certify_with(
-                method, classifier, x, threat, seed=seed_for(args.seed, place),
-                progress=lambda done, of, note="": watch.show(method.name, done, of, note),
-            )  # fmt: skip
+            try:
+                made = methods.certify_with(
+                    method, classifier, x, threat, seed=seed_for(args.seed, place),
+                    progress=lambda done, of, note="": watch.show(method.name, done, of, note),
+                )  # fmt: skip
+            except methods.Interrupted as stop:  # what is proved by then
+                made, stopped = stop.certificate, True
         print(json.dumps({"picture": str(path)} | made.to_dict()) if args.json else f"{path}: {made}")
+        if stopped:
+            return 130
     return 0
 
 
