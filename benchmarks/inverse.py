@@ -1,15 +1,16 @@
-"""Tightness and time of the inverses: `python -m benchmarks.inverse [--device cuda] [--data FILE.npz] [--size 64]`.
+"""Tightness and time of the inverses: `python -m benchmarks.inverse [--device cuda] [--data FILE.npz] [--size 64 96]`.
 
 Every image is attacked with a random γ. Per inverse: cells that survive, the proved E over all β and survivors
 (largest, and the median over β), the true error, the worst error of a consistent original that linear programs find
-for the β of the largest bound, the ratio, and the seconds. Data sets other than mnist500 and .npz files are read from
-$WARPCERT_DATA.
+for the β of the largest bound, the ratio, and the seconds; with --size for pictures enlarged to each of these sides,
+and the largest memory so far. Data sets other than mnist500 and .npz files are read from $WARPCERT_DATA.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import resource
 import time
 
 import numpy as np
@@ -52,11 +53,11 @@ def worst_consistent(
     return float((best @ c.T - target).norm()), best.reshape(channels, height, width)
 
 
-def images(options: argparse.Namespace) -> Tensor:
-    """[n,C,H,W] in [0,1], enlarged to --size if given."""
+def images(options: argparse.Namespace, side: int) -> Tensor:
+    """[n,C,H,W] in [0,1], enlarged to this side (0: as they are)."""
     x = data.load(options.data).images[options.start : options.start + options.images].double() / 255
-    if options.size:
-        x = torch.nn.functional.interpolate(x, options.size, mode="bicubic").clamp(0, 1)
+    if side:
+        x = torch.nn.functional.interpolate(x, side, mode="bicubic").clamp(0, 1)
     return x
 
 
@@ -97,7 +98,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=3)
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--betas", type=int, default=100)
-    parser.add_argument("--size", type=int, default=0, help="enlarge the images to this side")
+    parser.add_argument("--size", type=int, nargs="+", default=[0], help="enlarge the images to these sides")
     parser.add_argument("--sigma", type=float, default=None, help="σ_γ, degrees or pixels")
     parser.add_argument("--blur", type=float, default=1.5)
     parser.add_argument("--interpolation", default="bicubic", help="the defender's")
@@ -119,10 +120,19 @@ def main() -> None:
         "functional": Functional(**made),
         "lagrangian": Lagrangian(**made, **({"steps": options.steps} if options.steps else {})),
     }
-    device = torch.device(options.device)
-    print(f"{options.data} {threat.transform.span(threat.box)}, {options.betas} β, {device}")
+    for side in options.size:
+        measure(options, side, known, threat, defence)
+
+
+def measure(
+    options: argparse.Namespace, side: int, known: dict[str, InverseBound], threat: Threat, defence: Defence
+) -> None:
+    """Prints the lines of all images and inverses, and one line each over the images."""
+    device, pictures = torch.device(options.device), images(options, side)
+    shape = "×".join(map(str, pictures.shape[1:]))
+    print(f"{options.data} {shape}, {threat.transform.span(threat.box)}, {options.betas} β, {device}")
     total: dict[str, list[tuple[float, float, float]]] = {name: [] for name in options.inverses}
-    for number, x in enumerate(images(options)):
+    for number, x in enumerate(pictures):
         generator = torch.Generator().manual_seed(options.start + number)
         gamma = threat.box.uniform(1, generator)
         beta = defence.draw_beta(options.betas, generator)
@@ -135,10 +145,19 @@ def main() -> None:
     for name, lines in total.items():
         e, ratio, seconds = (torch.tensor(v, dtype=torch.float64) for v in zip(*lines, strict=True))
         print(
-            f"{name}: E median {float(e.median()):.4f} largest {float(e.max()):.4f}; "
+            f"{name} {shape}: E median {float(e.median()):.4f} largest {float(e.max()):.4f}; "
             f"ratio median {float(ratio.median()):.3f} largest {float(ratio.max()):.3f}; "
-            f"{float(seconds.median()):.2f} s per image (largest {float(seconds.max()):.2f})"
+            f"{float(seconds.median()):.2f} s per image (largest {float(seconds.max()):.2f}); "
+            f"{memory(device):.1f} GiB at most",
+            flush=True,
         )
+
+
+def memory(device: torch.device) -> float:
+    """The most that was in use so far, in GiB: of the GPU, or of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 if __name__ == "__main__":
