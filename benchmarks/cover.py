@@ -70,7 +70,7 @@ def main() -> None:
         ("rotation", 30, False, Preprocess(), 0.06),
         ("scaling", 20, True, Preprocess(), 0.06),
         ("brightness", 0.1, True, Preprocess(), 0.06),
-        ("contrast", 20, True, Preprocess(), 0.06),
+        ("contrast", 0.18, True, Preprocess(), 0.06),
         ("translation", 1, True, blur, 0.25),
     ):
         threat, rows = Threat.of(name, gamma, quantized=quantized), []

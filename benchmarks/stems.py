@@ -77,7 +77,7 @@ def asked(x: Tensor, threat: Threat, step: int, stem: Stem) -> dict[str, float]:
 
     network = Held(fused(pretrained("efficientnet-lite0")), 0).eval().to(x.device)
     f = Levels(network, step, sees=stem, precision="half" if x.is_cuda else "float32")
-    terms = Terms(f.slack, threat.off_by, step, stem)
+    terms = Terms(f.slack, threat.off_by, step, sees=stem)
     logits = swift(f, x[None].expand(terms.size(x), *x.shape))
     began = clock(x)
     verdict = verify(logits, x, threat, terms=terms)

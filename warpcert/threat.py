@@ -28,8 +28,9 @@ class Threat:
     l2          what is added at last, after rounding: x' = q(T_γ x) + η for any η of this ℓ2 norm at most, in the norm
                 of pictures with values in [0,1]
     tolerance   how far each pixel handed over may be, before rounding, from the exact T_γ x. None: 10⁻¹² for attackers
-                who round; 10⁻⁷ for others: T in float64, handed over in float32. Only `exact` needs to be told, since
-                the other methods bound float32 arithmetic themselves
+                who round; 10⁻⁷ for others: T in float64, handed over in float32, whose values below 1.6 err by less,
+                and as many times more as brightness and contrast may lead beyond that. Only `exact` needs to be told,
+                since the other methods bound float32 arithmetic themselves
     """
 
     transform: Transform
@@ -123,9 +124,9 @@ class Threat:
         return cls.of("brightness", *_spread(shift), **arithmetic)
 
     @classmethod
-    def contrast(cls, percent: Range, **arithmetic: Any) -> Threat:
-        """Every contrast change within ±percent, or within (from, to)."""
-        return cls.of("contrast", *_spread(percent), **arithmetic)
+    def contrast(cls, share: Range, **arithmetic: Any) -> Threat:
+        """Every contrast change within ±share, or within (from, to): 0.4 is every factor from 0.6 to 1/0.6."""
+        return cls.of("contrast", *_spread(share), **arithmetic)
 
     @classmethod
     def power(cls, g: Range, **arithmetic: Any) -> Threat:
@@ -157,7 +158,16 @@ class Threat:
             return self.tolerance
         if self.after_shifts is None:
             return 0.0
-        return 1e-12 if self.quantized else 1e-7
+        return 1e-12 if self.quantized else 1e-7 * max(1.0, self._most / 1.6)
+
+    @property
+    def _most(self) -> float:
+        """≥ |x'| of an attacker who neither clips nor rounds."""
+        most = 1.0 + kernels.kernel(self.interpolation).overshoot * self.transform.interpolates
+        for part, own in self.transform.shared(self.box):
+            if isinstance(part, Tone):
+                most = max(1.0, most * part.top(max(map(abs, (*own.lower, *own.upper)))))
+        return most
 
     @property
     def after_shifts(self) -> Threat | None:

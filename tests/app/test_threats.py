@@ -37,6 +37,17 @@ def test_a_run_against_a_product(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "the ℓ2 norm added is 0.05 there and not set now" in capsys.readouterr().err
 
 
+def test_a_front_before_levels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What levels do not see behind it costs nothing, and everything that reads records knows it."""
+    run = ["certify", "--front", "grounded", "--threat", "rotation=2", "brightness=0.2", "--count", "1"]
+    assert main([*run, "--out", str(tmp_path)]) == 0 and main(["check", str(tmp_path), "--against"]) == 0
+    made = wc.Run(tmp_path).rows[0].certificate
+    assert made.kind is wc.Kind.PROVED and made.range == {"rotation": (-2, 2), "brightness": (-0.2, 0.2)}
+    assert "takes the least value away, and levels of 32" in (tmp_path / "report.html").read_text()
+    capsys.readouterr()
+    assert main(["predict", "--front", "stretched", "--levels", "16", "--count", "1"]) == 0
+
+
 def test_an_attack_reports_every_parameter(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["attack", "--threat", "rotation=10", "brightness=0.1", "--method", "grid", "--k", "3", "--count", "1"]
     assert main([*words, "--json"]) == 0
@@ -59,7 +70,8 @@ def test_an_attack_reports_every_parameter(capsys: pytest.CaptureFixture[str]) -
         (["rotation=5", "l2=-0.1"], "one norm > 0"),
         (["l2=0.1", "rotation=5"], "is what may follow it"),
         (["rotation=5", "l2=0.1", "brightness=0.1"], "comes last"),
-        (["rotation=5", "brightness=0.1"], "before it, not rotation then brightness; methods that do: cover"),
+        (["rotation=5", "brightness=0.1"], 'is not seen behind wc.Levels(network, step=8, front="grounded")'),
+        (["brightness=0.1", "rotation=5"], "not brightness then rotation; no method does"),
         (["rotation=5", "l2=0.1"], "methods that do: cover"),
         (["blur=-1"], "one variance ≥ 0"),
         (["blur=1", "rotation=5"], "not blur then rotation"),
@@ -79,10 +91,14 @@ def test_mistakes(words: list[str], why: str, tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--front", "standard", "--levels", "8"], "leave --front out"),
+        (["--front", "standard", "--levels", "8"], "before levels take one of none, grounded, stretched"),
+        (["--front", "grounded", "--noise", "0.1"], "before noise take one of none, centred, standard"),
+        (["--front", "grounded", "--no-unrounded"], "for attackers who neither clip nor round"),
+        (["brightness=0.1", "--front", "grounded", "--tolerance", "0.001"], "a tenth of a level"),
+        (["--front", "grounded", "--levels", "8", "--noise", "0.1"], "leave --noise out"),
         (["--noise", "0.1", "--vignette", "circle", "--levels", "8"], "leave --noise, --vignette out"),
-        (["--front", "centred", "--levels", "1"], "a front stands before noise"),
-        (["--model", "mnist-rotation-lipschitz", "--front", "centred"], "a front stands before noise"),
+        (["--front", "centred", "--levels", "1"], "a front stands before noise or levels"),
+        (["--model", "mnist-rotation-lipschitz", "--front", "centred"], "a front stands before noise or levels"),
         (["--noise", "0.1", "--front", "centred", "--vignette", "circle", "--method", "cover"], "leave vignette"),
     ],
 )

@@ -371,8 +371,8 @@ SPREAD = [
     ("translation", 1, "bicubic", "checkerboard", Preprocess("circle", 1), False),
     ("brightness", 0.2, "bilinear", "smooth", Preprocess("none", 0, 1, 5), True),
     ("brightness", 0.01, "bilinear", "constant", Preprocess(), True),
-    ("contrast", 30, "bilinear", "noise", Preprocess("circle", 1, 1, 3), True),
-    ("contrast", 5, "bilinear", "stroke", Preprocess(), False),
+    ("contrast", 0.23, "bilinear", "noise", Preprocess("circle", 1, 1, 3), True),
+    ("contrast", 0.05, "bilinear", "stroke", Preprocess(), False),
 ]
 
 
@@ -391,7 +391,7 @@ def test_digits() -> None:
 @pytest.mark.parametrize("which", range(len(SPREAD)))
 def test_no_attack_beats_translation_and_values(which: int) -> None:
     name, gamma, interpolation, kind, preprocess, quantized = SPREAD[which]
-    sigma = {"translation": 1.0, "brightness": 0.1, "contrast": 10.0}[name]
+    sigma = {"translation": 1.0, "brightness": 0.1, "contrast": 0.1}[name]
     defence = Defence.surface(name, sigma, noise=0.1, interpolation=interpolation, preprocess=preprocess)
     threat = Threat.of(name, gamma, quantized=quantized)
     x = pictures(kind, 1 + (kind == "smooth") * 2, 9, 10)

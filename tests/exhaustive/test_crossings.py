@@ -27,7 +27,7 @@ THREATS = {
     "half turn": ("rotation", -20, 185),
     "scaling": ("scaling", -55, 80),
     "brightness": ("brightness", 0.15),
-    "contrast": ("contrast", -40, 70),
+    "contrast": ("contrast", -0.4, 0.41),
 }
 
 
@@ -199,7 +199,7 @@ EXACT: dict[str, tuple[tuple[str, *tuple[float, ...]], list[Fraction]]] = {
     "scaling": (("scaling", -50, 100), [Fraction(n, d) for d in (6, 7, 10, 16, 255) for n in range(d // 2 + 1, 2 * d)]),
     "brightness": (("brightness", 0.2), [Fraction(n, 6) for n in range(-300, 300)]),
     "contrast": (
-        ("contrast", -40, 60),
+        ("contrast", -0.4, 0.375),
         [Fraction(n, d) for d in (17, 154, 402) for n in range(2 * d // 3, 3 * d // 2)],
     ),
 }
@@ -449,7 +449,7 @@ def test_too_many_combinations_are_admitted() -> None:
     verdict = verify(Spotter(torch.full(board.shape, 3)), board, Threat.of("scaling", -60, 80))
     assert not verdict.verified and verdict.gamma is None and verdict.unresolved > 0 and "overlap" in verdict.reason
     on_threshold = torch.full((1, 4, 4), 100.5 / 255, dtype=torch.float64)
-    verdict = verify(Spotter(board[:, :4, :4]), on_threshold, Threat.of("contrast", 0, 1e-11), label=0)
+    verdict = verify(Spotter(board[:, :4, :4]), on_threshold, Threat.of("contrast", 0, 1e-13), label=0)
     assert not verdict.verified and verdict.unresolved == 1
 
 

@@ -199,7 +199,7 @@ def test_a_stem_is_a_fact_only_where_there_is_one(tmp_path: Path) -> None:
     ("threat", "words"),
     [
         (Threat.brightness(0.1), "behind a stem"),
-        (Threat.contrast(10, quantized=False), "behind a stem"),
+        (Threat.contrast(0.1, quantized=False), "behind a stem"),
         (Threat.translation(1), "behind a stem"),
         (Threat.of("rotation", 5, interpolation="bicubic"), "bilinear"),
     ],

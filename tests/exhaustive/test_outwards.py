@@ -29,7 +29,7 @@ THREATS = {
     "rotation": ("rotation", -50, 35),
     "scaling": ("scaling", -40, 60),
     "brightness": ("brightness", 0.3),
-    "contrast": ("contrast", -50, 80),
+    "contrast": ("contrast", -0.5, 0.44),
 }
 
 

@@ -18,7 +18,7 @@ from warpcert.classifier import Levels
 from warpcert.classifier.mosaic import Mosaic, Mosaicked
 from warpcert.exhaustive.crossings import Crossings, levels
 from warpcert.exhaustive.enumeration import images, plan
-from warpcert.exhaustive.sight import sight_of
+from warpcert.exhaustive.sight import Terms, sight_of
 from warpcert.threat import Threat
 
 THREATS = {"rotation": (-30, 22), "scaling": (-25, 30), "shear": (-30, 25), "blur": (0, 2), "power": (-0.2, 0.3)}
@@ -26,7 +26,8 @@ KINDS = [Mosaic(), Mosaic("all"), Mosaic("bayer", circle=False)]
 
 
 def crossings(x: Tensor, threat: Threat, mosaic: Mosaic, step: int, tolerance: float | None = None) -> Crossings:
-    sight = sight_of(x, threat, threat.off_by if tolerance is None else tolerance, step, mosaic)
+    off = threat.off_by if tolerance is None else tolerance
+    sight = sight_of(x, threat, Terms(tolerance=off, step=step, sees=mosaic))
     return sight.crossings((threat.box.lower[0], threat.box.upper[0]))
 
 
@@ -62,7 +63,9 @@ def test_every_attack_is_enumerated(key: str, mosaic: Mosaic, generator: torch.G
 
 def test_its_crossings_are_those_of_the_pixels_that_are_read() -> None:
     x, threat = noise(4, (3, 8, 8)), Threat.rotation(20, quantized=False)
-    every = sight_of(x, threat, threat.off_by, 16, None).crossings((threat.box.lower[0], threat.box.upper[0]))
+    every = sight_of(x, threat, Terms(tolerance=threat.off_by, step=16)).crossings(
+        (threat.box.lower[0], threat.box.upper[0])
+    )
     read = Mosaic().read((3, 8, 8)).flatten()
     c = crossings(x, threat, Mosaic(), 16)
     among = read[every.pixel]

@@ -39,7 +39,7 @@ class Fading(Tone):
 THREATS = {
     "brightness": Threat.of("brightness", 0.011),
     "darker": Threat.of("brightness", -0.3, 0),
-    "contrast": Threat.of("contrast", -20, 25),
+    "contrast": Threat.of("contrast", -0.2, 0.2),
     "fading": Threat(Fading(), Box((-0.3,), (0.2,))),
 }
 

@@ -27,7 +27,7 @@ def test_parts_are_applied_in_their_order_and_clipped_only_at_the_end() -> None:
     swapped = Contrast()(Rotation()(Brightness()(X, gamma[:, 2:]), gamma[:, :1]), gamma[:, 1:2])
     torch.testing.assert_close(other(X, gamma[:, [2, 0, 1]]), swapped, rtol=0, atol=0)
     assert not torch.allclose(swapped, expected)
-    threat = wc.Threat.rotation(30).then(contrast=(0, 120), brightness=0.6)
+    threat = wc.Threat.rotation(30).then(contrast=(0, 0.55), brightness=0.6)
     torch.testing.assert_close(threat.attacked(X, gamma), made.quantize(expected), rtol=0, atol=0)
 
 
@@ -118,7 +118,7 @@ def test_records_of_other_methods_hold_no_products() -> None:
     threat = made.threat.then(l2=0.1)
     with pytest.raises(ValueError, match="base knows no ℓ2 part"):
         certificates.read(replace(made, threat=threat).to_dict())
-    threat = made.threat.then(contrast=1)
+    threat = made.threat.then(contrast=0.1)
     body = made.to_dict() | {"threat": threat.to_dict()}
     with pytest.raises(ValueError):
         certificates.read(body, digest=False)

@@ -18,17 +18,17 @@ from warpcert.learn.data import load
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 from warpcert.windows import behind
-from warpcert.windows.behind import cover_behind, pictures_behind, seen
+from warpcert.windows.behind import cover_behind, pictures_behind
 from warpcert.windows.cover import Windows
 
 CENTRED, STANDARD = Front("centred"), Front("standard")
 THREATS: dict[str, dict[str, Any]] = {
     "brightness": {"brightness": 0.4},
-    "brightness, then contrast": {"brightness": 0.5, "contrast": (-50, 80)},
-    "contrast, then brightness": {"contrast": (-50, 80), "brightness": 0.5},
+    "brightness, then contrast": {"brightness": 0.5, "contrast": (-0.5, 0.44)},
+    "contrast, then brightness": {"contrast": (-0.5, 0.44), "brightness": 0.5},
     "turned, brightened": {"rotation": 6, "brightness": 0.2},
-    "scaled, more contrast, brightened": {"scaling": 5, "contrast": 20, "brightness": 0.3},
-    "turned, brightened, and some ℓ2": {"rotation": 3, "brightness": 0.2, "contrast": 30, "l2": 0.05},
+    "scaled, more contrast, brightened": {"scaling": 5, "contrast": 0.18, "brightness": 0.3},
+    "turned, brightened, and some ℓ2": {"rotation": 3, "brightness": 0.2, "contrast": 0.24, "l2": 0.05},
     "brightness and some ℓ2": {"brightness": 0.4, "l2": 0.1},
 }
 
@@ -98,15 +98,15 @@ def test_the_front() -> None:
 
 
 def test_what_is_seen() -> None:
-    real = Threat.rotation(5, quantized=False).then(contrast=10, brightness=0.1, l2=0.1)
-    rest, unseen = seen(real, CENTRED)
-    assert rest == Threat.rotation(5, quantized=False).then(contrast=10) and len(unseen) == 1
-    rest, unseen = seen(real, STANDARD)
+    real = Threat.rotation(5, quantized=False).then(contrast=0.1, brightness=0.1, l2=0.1)
+    rest, unseen = CENTRED.sees(real)
+    assert rest == Threat.rotation(5, quantized=False).then(contrast=0.1) and len(unseen) == 1
+    rest, unseen = STANDARD.sees(real)
     assert rest == Threat.rotation(5, quantized=False) and len(unseen) == 2
-    rest, unseen = seen(Threat.rotation(5).then(brightness=0.1), STANDARD)  # clipped and rounded: all is seen
+    rest, unseen = STANDARD.sees(Threat.rotation(5).then(brightness=0.1))  # clipped and rounded: all is seen
     assert rest == Threat.rotation(5).then(brightness=0.1) and not unseen
-    assert seen(Threat.brightness(0.3, quantized=False), CENTRED)[0] is None
-    assert seen(Threat.contrast(30, quantized=False), CENTRED)[0] is not None
+    assert CENTRED.sees(Threat.brightness(0.3, quantized=False))[0] is None
+    assert CENTRED.sees(Threat.contrast(0.24, quantized=False))[0] is not None
 
 
 def test_spread_holds_and_is_needed() -> None:
@@ -131,7 +131,7 @@ def test_every_term_is_needed(dropped: str, monkeypatch: pytest.MonkeyPatch) -> 
         x, threat = picture("faint"), Threat.brightness((0.0, 300.0), quantized=False)
         monkeypatch.setattr(behind, "UNIT", 0.0)
     else:
-        x, threat = picture("noise"), Threat.contrast((-90, 0), quantized=False).then(l2=0.05)
+        x, threat = picture("noise"), Threat.contrast((-0.9, 0), quantized=False).then(l2=0.05)
         whole = behind._handed_over
         monkeypatch.setattr(behind, "_handed_over", lambda t, *rest: 0.3 * whole(t, *rest))
     windows = cover_behind(x, threat, STANDARD, target=1.0, rounded=True, max_windows=300)
@@ -150,7 +150,7 @@ def test_certificates_and_answers(tmp_path: Any) -> None:
     x = torch.zeros(1, 8, 8)
     x[0, :3, :3] = 1
     f = wc.Smoothed(Corner().eval(), noise=0.2, front="standard")
-    threat = Threat.rotation(5, quantized=False).then(brightness=0.5, contrast=(-60, 80))
+    threat = Threat.rotation(5, quantized=False).then(brightness=0.5, contrast=(-0.6, 0.44))
     made = f.certify(x, threat, n=2000, seed=0)
     assert isinstance(made, Covered) and made.reach == threat.box and made.label == 1
     assert certificates.read(made.to_dict()) == made and made.defence.front == "standard"

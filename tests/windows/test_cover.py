@@ -23,7 +23,7 @@ THREATS = {
     "scaling": ("scaling", -10, 15),
     "translation": ("translation", 0.3, 1.2),
     "brightness": ("brightness", 0.1),
-    "contrast": ("contrast", 20),
+    "contrast": ("contrast", 0.18),
 }
 
 
@@ -216,7 +216,7 @@ MUTATIONS = {
     # above the tie in exact arithmetic, on it in float32
     "sound": (torch.full((1, 20), 1000.5 / 32768).double() * (1 + 1e-8), Threat.of("volume", 0, 1e-7), True, 10.0),
     "rounding": (picture("noise"), Threat.of("rotation", 3), False, 0.1),
-    "range": (picture("noise"), Threat.of("contrast", 20), True, 0.1),
+    "range": (picture("noise"), Threat.of("contrast", 0.18), True, 0.1),
     "corners": (picture("noise"), Threat.of("translation", 1, quantized=False), True, 1.0),
     "radius": (picture("noise"), Threat.of("rotation", 5), True, 0.1),
 }

@@ -22,10 +22,10 @@ PLAIN, BLUR = Preprocess(), Preprocess("circle", 0.5, 1.0, 5)
 THREATS: dict[str, dict[str, Any]] = {
     "turned and brightened": {"rotation": 4, "brightness": 0.05},
     "scaled and brightened": {"scaling": (-5, 8), "brightness": (0.0, 0.1)},
-    "turned, more contrast, brightened": {"rotation": 2, "contrast": 10, "brightness": 0.03},
+    "turned, more contrast, brightened": {"rotation": 2, "contrast": 0.09, "brightness": 0.03},
     "shifted and brightened": {"translation": 0.6, "brightness": 0.05},
-    "contrast, then brightness": {"contrast": 20, "brightness": 0.1},
-    "brightness, then contrast": {"brightness": 0.1, "contrast": 20},
+    "contrast, then brightness": {"contrast": 0.18, "brightness": 0.1},
+    "brightness, then contrast": {"brightness": 0.1, "contrast": 0.18},
     "power, then brightness": {"power": 0.2, "brightness": 0.1},
     "turned, and some ℓ2": {"rotation": 4, "l2": 0.1},
     "turned, brightened, and some ℓ2": {"rotation": 3, "brightness": 0.05, "l2": 0.1},
@@ -114,7 +114,7 @@ def outside(x: Tensor, threat: Threat) -> float:
 
 def test_pieces_hold_and_need_remainder_and_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     x = picture("checkerboard")
-    strong = Threat.rotation((0.0, 3), quantized=False).then(contrast=(0.0, 900.0))
+    strong = Threat.rotation((0.0, 3), quantized=False).then(contrast=(0.0, 0.9))
     faint = Threat.rotation((0.0, 3), quantized=False).then(brightness=(0.0, 0.01))
     assert outside(x, strong) <= 0 and outside(x, faint) <= 0
     with monkeypatch.context() as patch:
@@ -137,7 +137,7 @@ def test_a_ball_needs_its_corners_and_the_added_norm(monkeypatch: pytest.MonkeyP
     pushed = Threat.rotation(0.05, quantized=False).then(brightness=0.001, l2=0.5)
     assert excess(x, pushed, PLAIN, window(pushed)) <= 0
     assert excess(x, pushed, PLAIN, window(replace(pushed, l2=0.0))) > 0
-    toned = Threat.rotation(0.01, quantized=False).then(contrast=(0.0, 100.0))
+    toned = Threat.rotation(0.01, quantized=False).then(contrast=(0.0, 0.5))
     assert excess(x, toned, PLAIN, window(toned)) <= 0
     whole = pieces._pieces
     monkeypatch.setattr(pieces, "_pieces", lambda *a: (whole(*a)[0][:, :, :1], whole(*a)[1]))

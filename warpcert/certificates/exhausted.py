@@ -8,6 +8,7 @@ from typing import ClassVar, final
 from warpcert.certificates import words
 from warpcert.certificates.base import Certificate
 from warpcert.certificates.evidence import Enumeration, Kind
+from warpcert.classifier.front import FRONTS
 from warpcert.classifier.sees import Sees, sees
 from warpcert.numerics.region import Region
 from warpcert.transforms import Preprocess
@@ -19,7 +20,8 @@ __all__ = ["Exhausted"]
 @dataclass(frozen=True, kw_only=True)
 class Exhausted(Certificate):
     """Proved: the plain classifier answers `label` at q(T_γ x) for every γ ∈ t·Γ, t = found.held, because it did so on
-    every image that is possible there. `step` is that of the levels to which it rounds its input (1: none).
+    every image that is possible there. `step` is that of the levels to which it rounds its input (1: none), behind a
+    front if its facts name one.
     """
 
     statement: ClassVar[str] = "exhausted"
@@ -36,8 +38,14 @@ class Exhausted(Certificate):
         return sees((self.classifier.facts or {}).get("sees"))
 
     @property
+    def front(self) -> str:
+        """What is done to pictures before they are rounded."""
+        return str((self.classifier.facts or {}).get("front", "none"))
+
+    @property
     def _levels(self) -> str:
-        return self.sees.in_words(self.step) if self.sees else f"levels of {self.step}"
+        behind = f"{FRONTS[self.front]}, and " if self.front != "none" else ""
+        return behind + (self.sees.in_words(self.step) if self.sees else f"levels of {self.step}")
 
     @property
     def deployed(self) -> str:
@@ -62,9 +70,9 @@ class Exhausted(Certificate):
         return [asked, f"Why the range ends there: {self.reason}."] if self.reason else [asked]
 
     def settings(self) -> list[words.Fact]:
-        seen = self.step > 1 or self.sees is not None
-        before = [f"rounding to {self._levels}"] if seen else [words.preparation(self.preprocess)]
-        return [("defender's noise", "none"), ("before the network", ", ".join(before)), ("error bound", "exact")]
+        rounding = self._levels if self.front != "none" else f"rounding to {self._levels}"
+        before = rounding if self.step > 1 or self.sees is not None else words.preparation(self.preprocess)
+        return [("defender's noise", "none"), ("before the network", before), ("error bound", "exact")]
 
     def facts(self) -> list[words.Fact]:
         e = self.found

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.classifier.front import Front
+from warpcert.classifier.front import BEFORE_NOISE, Front
 from warpcert.transforms import Preprocess, Transform, kernels
 
 __all__ = ["Defence"]
@@ -44,6 +44,10 @@ class Defence:
             raise ValueError(f"a front is for pictures, and {self.transform.name} is of sounds: leave it out")
         if self.preprocess.limit is not None and self.transform.item_dims != 2:
             raise ValueError(f"a limiter is for sounds; got one for a {self.transform.noun} of pictures")
+        if self.front not in BEFORE_NOISE:
+            raise ValueError(
+                f"the front {self.front!r} stands before levels; before noise take one of {', '.join(BEFORE_NOISE)}"
+            )
         kernels.kernel(self.interpolation)
         kernels.kernel(self.reference or self.interpolation)
         if self.reference == self.interpolation:

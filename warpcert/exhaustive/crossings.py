@@ -26,14 +26,16 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from warpcert.classifier.front import Front
 from warpcert.classifier.rounding import check_step
 from warpcert.exhaustive.isolation import Events, isolated, nearest, strides
 from warpcert.exhaustive.paths import Chosen, Path, Values, path_of
 from warpcert.exhaustive.programs import Program, programs, switches
+from warpcert.exhaustive.relative import Relative
 from warpcert.threat import Threat
 from warpcert.transforms import Gradation
 
-__all__ = ["Crossings", "find_crossings", "joined", "levels", "settled"]
+__all__ = ["Crossings", "find_behind", "find_crossings", "joined", "levels", "settled"]
 
 
 @final
@@ -126,13 +128,7 @@ def find_crossings(
     Of an 8-bit picture that came as floats the levels are meant; an attacker who starts from those floats is covered
     too: how far they are from the levels (3·10⁻⁸ in float32), grown as T makes it grow, is added to the tolerance.
     """
-    if x.dim() != 3:
-        raise ValueError(f"x must have shape [C,H,W]; got {list(x.shape)}")
-    if not 0 <= tolerance < 0.1 / 255:
-        raise ValueError(f"tolerance must lie in [0, {0.1 / 255:.1e}), a tenth of a level; got {tolerance}")
-    value, whole = levels(x)
-    if isinstance(threat.transform, Gradation) and bool(((value == 0) & (x != 0)).any()):
-        value, whole = 255 * x.double(), False  # no `gain` holds for what is nearly black: it is taken as it is
+    value, whole = _values(x, threat, tolerance)
     first, last = near or (threat.box.lower[0], threat.box.upper[0])
     pixels = path_of(value, threat, check_step(step), (first, last))
     path: Values = pixels if read is None else Chosen(pixels, read)
@@ -141,12 +137,47 @@ def find_crossings(
     # Equations are about exact values. Who rounds these hands over what they give; unrounded they become floats first.
     exact = whole and threat.quantized
     followed = programs(threat, *own, tolerance) if exact else []
-    if whole and x.dtype != torch.uint8:
-        away = float((x.double() - value / 255).abs().max()) if x.numel() else 0.0
-        tolerance += 1.01 * away * path.gain
+    tolerance += _away(x, value, path) if whole else 0.0
     margin, every = path.off(tolerance) + path.slack, torch.arange(shape.numel(), device=x.device)
     events = isolated(path, strides(path, every, first, last), margin, max(abs(first), abs(last)))
     return _follow(settled(path, events, shape, (first, last), tolerance, path if exact else None), followed, step)
+
+
+def find_behind(
+    x: Tensor, threat: Threat, front: Front, tolerance: float, step: int, near: tuple[float, float] | None = None
+) -> Crossings:
+    """The same for levels behind a front, of attackers who do not round; `tolerance` is that before the tones that the
+    front does not see.
+    """
+    if threat.quantized:
+        raise ValueError("behind a front only pictures that are not rounded before it can be enumerated")
+    value, whole = _values(x, threat, tolerance)
+    gamma = near or (threat.box.lower[0], threat.box.upper[0])
+    path = path_of(value, threat, check_step(step), gamma)
+    tolerance += _away(x, value, path) if whole else 0.0
+    seen = Relative(path, front, gamma, tolerance)
+    every = torch.arange(x.numel(), device=x.device)
+    events = isolated(seen, seen.intervals(every), seen.off(tolerance) + seen.slack, max(map(abs, gamma)))
+    return settled(seen, events, x.shape, gamma, tolerance)
+
+
+def _values(x: Tensor, threat: Threat, tolerance: float) -> tuple[Tensor, bool]:
+    """255x in float64, as `levels`, of what can be isolated."""
+    if x.dim() != 3:
+        raise ValueError(f"x must have shape [C,H,W]; got {list(x.shape)}")
+    if not 0 <= tolerance < 0.1 / 255:
+        raise ValueError(f"tolerance must lie in [0, {0.1 / 255:.1e}), a tenth of a level; got {tolerance}")
+    value, whole = levels(x)
+    if isinstance(threat.transform, Gradation) and bool(((value == 0) & (x != 0)).any()):
+        return 255 * x.double(), False  # no `gain` holds for what is nearly black: it is taken as it is
+    return value, whole
+
+
+def _away(x: Tensor, value: Tensor, path: Values) -> float:
+    """How far who starts from the floats x may be from the path of their levels."""
+    if x.dtype == torch.uint8 or not x.numel():
+        return 0.0
+    return 1.01 * float((x.double() - value / 255).abs().max()) * path.gain
 
 
 def settled(

@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from warpcert.exhaustive.glance import Glance, glance
-from warpcert.exhaustive.judge import Terms, relative_lead
-from warpcert.exhaustive.paths import refusal
+from warpcert.exhaustive.judge import relative_lead
+from warpcert.exhaustive.relative import refusal_behind
+from warpcert.exhaustive.sight import Terms
 from warpcert.exhaustive.verify import LESS, Told, Verdict, verify
 from warpcert.numerics.deadline import TimeOverError, limited
 from warpcert.threat import Threat
@@ -59,12 +60,12 @@ def shifts_of(threat: Threat) -> _Parts | None:
     return _Parts(first, first.radius(box), first.points(box), threat.after_shifts)
 
 
-def refusal_shifts(threat: Threat, step: int) -> str:
+def refusal_shifts(threat: Threat, step: int, front: str) -> str:
     """Why not every picture of this attacker can be enumerated; "" if it can."""
     parts = shifts_of(threat)
     assert parts is not None
     if parts.rest is not None:
-        return refusal(parts.rest, step)
+        return refusal_behind(parts.rest, step, front)
     return "shifts copy pixels: leave the tolerance out" if threat.tolerance else ""
 
 
@@ -170,9 +171,9 @@ class _Walk:
         found = verify(self.classifier, moved, part, label, replace(self.terms, time_limit=left))
         if not found.verified:
             at = found.reason if found.gamma is None else ""
-            witness = [*k.tolist(), found.gamma] if found.gamma is not None else None
+            witness, still = [*k.tolist(), found.gamma] if found.gamma is not None else [], [0.0] * found.still
             said = at and f"{at} (after the shift by {self.parts.steps.at(k.tolist())})"
-            reason = said or f"the classifier answers differently at {self.threat.transform.at(witness or [])}"
+            reason = said or f"the classifier answers differently at {self.threat.transform.at(witness + still)}"
             self.end(max(onset, share * (found.held or 0.0)), reason, witness)
         self.done.append((onset, found))
         return found
@@ -198,6 +199,7 @@ class _Walk:
             seconds_classifier=time.perf_counter() - self.began - isolation,
             interrupted=self.stopped or any(v.interrupted for v in done),
             shift=tuple(self.witness[:2]),
+            still=0 if self.parts.rest is None else self.parts.rest.transform.dim - 1,
         )
 
 

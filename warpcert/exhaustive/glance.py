@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from torch import Tensor
 
 from warpcert.exhaustive.crossings import levels
 from warpcert.exhaustive.enumeration import plan
-from warpcert.exhaustive.judge import Terms
 from warpcert.exhaustive.paths import path_of
-from warpcert.exhaustive.sight import Sight, sight_of
+from warpcert.exhaustive.relative import Faint, before_tones
+from warpcert.exhaustive.sight import Sight, Terms, sight_of
 from warpcert.threat import Threat
 
 __all__ = ["Glance", "glance"]
@@ -41,12 +41,17 @@ def glance(x: Tensor, threat: Threat, terms: Terms) -> Glance:
     """Counts in slices that grow until they are slow. Time goes into every pixel of a slice and into every crossing:
     what each costs follows from the narrowest and the widest.
     """
+    threat, off = before_tones(threat, terms.front, terms.tolerance)
+    terms = replace(terms, tolerance=off)
     first, last = threat.box.lower[0], threat.box.upper[0]
     if first == last:
         return Glance(0, 1, 0.0, 0, False)
     share = NARROW
-    sight = sight_of(x, threat, terms.tolerance, terms.step, terms.sees)
-    narrow = found = _counted(sight, terms, share)
+    sight = sight_of(x, threat, terms)
+    try:
+        narrow = found = _counted(sight, terms, share)
+    except Faint:
+        return Glance(0, 1, 0.0, 0, False)
     while (found[2] < ENOUGH or found[0] < FEW) and share < WIDE:
         share *= 4
         found = _counted(sight, terms, share)

@@ -55,14 +55,19 @@ def ragged(count: Tensor, total: int | None = None) -> tuple[Tensor, Tensor]:
     return owner, torch.arange(owner.numel(), device=count.device) - (count.cumsum(0) - count)[owner]
 
 
-def strides(path: Path, every: Tensor, first: float, last: float) -> Iterator[Intervals]:
-    """(item, [a, b]): [first, last] for all items in intervals no wider than the stride, cut at 0, where all kink."""
+def strides(path: Path, every: Tensor, first: float, last: float, cuts: Tensor | None = None) -> Iterator[Intervals]:
+    """(item, [a, b]): [first, last] for all items in intervals no wider than the stride, cut at 0, where all kink, and
+    at these cuts.
+    """
     ends = (first, 0.0, last) if first <= 0 <= last else (first, last)
     parts = [
         torch.linspace(a, b, 1 + max(1, math.ceil(1.01 * (b - a) / path.stride)), dtype=torch.float64)
         for a, b in pairwise(ends)
     ]
     edges = torch.cat((parts[0], *(part[1:] for part in parts[1:]))).to(every.device)
+    if cuts is not None:
+        edges = torch.unique(torch.cat((edges, cuts)))
+        edges = edges if len(edges) > 1 else edges.repeat(2)
     for part in every.chunk(1 + every.numel() * edges.numel() * path.parts // AT_ONCE):
         item = part.repeat_interleave(edges.numel() - 1)
         yield item, edges[:-1].repeat(part.numel()), edges[1:].repeat(part.numel())

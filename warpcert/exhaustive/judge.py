@@ -5,62 +5,17 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from warpcert.classifier.sees import Sees
-from warpcert.classifier.stem import Stem
 from warpcert.exhaustive.crossings import levels
-from warpcert.exhaustive.sight import Sight
-from warpcert.threat import Threat
+from warpcert.exhaustive.sight import Sight, Terms
 
-__all__ = ["Judge", "Terms", "relative_lead"]
+__all__ = ["Judge", "relative_lead"]
 
 _VALUES = 1 << 22  # pixels of the probe's pictures made at once
-
-
-@final
-@dataclass(frozen=True)
-class Terms:
-    """On what terms the classifier f is asked.
-
-    slack       an image counts as label if its logit leads by more than slack·max(1, largest |logit|), as another class
-                if that leads by more; anything between leaves the answer open
-    tolerance   how far each pixel of the attacker, before rounding, may be from the exact T_γ x
-    step        w > 1: f rounds its input to levels, f(z) = f(Q_w(z)) for all real z, and the attacker may round or not
-    sees        what the levels are of, if not of every pixel: f is given the picture that it makes of them
-    batch       images per forward pass; by default as many as have 2²² values, and 2²⁸ on a GPU, at most 1024 and 8192
-    limit       combinations of one clique, beyond which coinciding crossings are bundled (see `enumeration`), or else
-                the walk ends: 1024 by default, and 32768 for an attacker who does not round and has no bundles
-    time_limit  seconds after which the walk ends, with what is proved by then
-    proved      the label is known to be kept on this multiple of Γ already: the walk goes on from there …
-    until       … and ends here
-    """
-
-    slack: float = 1e-4
-    tolerance: float = 1e-12
-    step: int = 1
-    sees: Sees | None = None
-    batch: int | None = None
-    limit: int | None = None
-    time_limit: float | None = None
-    proved: float = 0.0
-    until: float = 1.0
-
-    def combinations(self, threat: Threat) -> int:
-        return self.limit or (1024 if threat.quantized and not isinstance(self.sees, Stem) else 1 << 15)
-
-    @property
-    def late(self) -> str:
-        """Why the walk ends when the time is over."""
-        return f"undecided, as the time limit of {self.time_limit:g} s was reached"
-
-    def size(self, x: Tensor) -> int:
-        most, values = (8192, 1 << 28) if x.is_cuda else (1024, 1 << 22)
-        return self.batch or min(most, 1 << max(3, (values // x.numel()).bit_length() - 1))
 
 
 class _Asked(NamedTuple):
@@ -127,10 +82,11 @@ class Judge:
         changed, states, clear = list[Tensor](), list[Tensor](), list[Tensor]()
         part = max(2, _VALUES // self.x.numel())
         for start in range(0, count - 1, part - 1):
-            moved = 255 * self.threat.transform(self.x, grid[start : start + part], self.threat.interpolation)
-            changed.append(self.sight.changes(moved))
-            clear.append(((moved - 0.5) - (moved - 0.5).round()).abs().flatten(1).amin(1) > 1e-8)
-            states.append(self.sight.states(moved / 255))
+            moved = self.threat.transform(self.x, grid[start : start + part], self.threat.interpolation)
+            values = self.sight.values(moved)
+            changed.append(self.sight.changes(values))
+            clear.append(((values - 0.5) - (values - 0.5).round()).abs().flatten(1).amin(1) > 1e-8)
+            states.append(self.sight.states(moved))
             if start:  # the last one of a part is the first one of the next
                 clear[-1], states[-1] = clear[-1][1:], states[-1][1:]
         if self.later:

@@ -15,7 +15,7 @@ from warpcert.threat import Threat
 from warpcert.transforms import Average, Flow, Gradation, Tone
 from warpcert.transforms.grid import points
 
-__all__ = ["EPS", "Averaged", "Chosen", "Look", "Moved", "Path", "Recoloured", "Values", "path_of", "refusal"]
+__all__ = ["EPS", "Averaged", "Chosen", "Look", "Moved", "Path", "Recoloured", "Values", "Whole", "path_of", "refusal"]
 
 EPS = 2.0**-53
 _Pair = tuple[Tensor, Tensor]
@@ -64,8 +64,9 @@ class Moved:
     """V under a flow s(γ) = e^{γA} p, for any matrix A. Pieces are the cells of the grid, by channel; rows −2 and H
     stand for the rest.
 
-    V = F(s) with F bilinear on each piece, so V' = ∇F·As. `Flow.around` bounds |s| on an interval, axis by axis, and
-    with the absolute values of the entries of A and A² that bounds |s'| = |As| ≤ |A||s| and |s''| = |A²s| ≤ |A²||s|.
+    V = F(s) with F bilinear on each piece, so V' = ∇F·As, and V lies `between` the least and the largest pixel, black
+    among them. `Flow.around` bounds |s| on an interval, axis by axis, and with the absolute values of the entries of A
+    and A² that bounds |s'| = |As| ≤ |A||s| and |s''| = |A²s| ≤ |A²||s|.
 
     Slack. With e = 2⁻⁵³, N = H + W, r = N/2 ≥ |p| and R ≥ |s|, `Flow.rounding` tells that s errs by ρe. The place in
     the cell takes two more roundings of numbers below R + N: p = (ρ + 2R + 2N)e. F has a gradient of at most 255 per
@@ -78,7 +79,7 @@ class Moved:
     parts = 1
 
     def __init__(self, value: Tensor, transform: Flow, ends: tuple[float, float], step: int) -> None:
-        self.transform, self.step, self.top = transform, step, highest(step)
+        self.transform, self.value, self.step, self.top = transform, value, step, highest(step)
         self.height, self.width = value.shape[1:]
         size, extent = self.height + self.width, max(map(abs, ends))
         radius = math.hypot(self.height, self.width) / 2
@@ -95,6 +96,7 @@ class Moved:
         cell = torch.arange(value.shape[0] * (self.height + 3) * (self.width + 3), device=value.device)
         self.row, self.column = cell // (self.width + 3) % (self.height + 3) - 2, cell % (self.width + 3) - 2
         x = (pad(value, (2, 2, 2, 2)) + _offset(step)) / step
+        self.between = float(x.amin()), float(x.amax())
         x00, x10, x01, x11 = x[:, :-1, :-1], x[:, 1:, :-1], x[:, :-1, 1:], x[:, 1:, 1:]
         f_y, f_x, f_yx = x10 - x00, x01 - x00, x11 - x10 - x01 + x00
         self.f = [t.flatten() for t in (x00, f_y, f_x, f_yx)]
@@ -168,6 +170,7 @@ class Recoloured:
 
     stride = 1.0
     parts = 1
+    between = -math.inf, math.inf
 
     def __init__(self, value: Tensor, transform: Tone, ends: tuple[float, float], step: int) -> None:
         self.transform, self.value = transform, value.flatten()
@@ -209,6 +212,7 @@ class Graded:
 
     stride = 1.0
     parts = 1
+    between = -math.inf, math.inf
 
     def __init__(self, value: Tensor, transform: Gradation, ends: tuple[float, float], step: int) -> None:
         self.transform, self.value, self.step, self.top = transform, value.flatten(), step, highest(step)
@@ -256,6 +260,7 @@ class Averaged:
         self.slack = 4 * 255 / step * (128 * (1 + reach) + 8 * (height + width)) * EPS
         flat = value.flatten(1)
         self.wide = flat.amax(1) - flat.amin(1)
+        self.between = tuple((float(v) + _offset(step)) / step for v in value.aminmax())
 
     def off(self, tolerance: float) -> float:
         return 255 / self.step * tolerance
@@ -322,7 +327,9 @@ def _offset(step: int) -> float:
 
 
 def refusal(threat: Threat, step: int, behind: bool = False) -> str:
-    """Why not every picture of this attacker can be enumerated; "" if it can. `behind`: behind a stem."""
+    """Why not every picture of this attacker can be enumerated; "" if it can. `behind`: behind a stem. What a front
+    does not see is no part of the threat (see `relative`).
+    """
     t = threat.transform
     if behind and not isinstance(t, Flow):
         return f"behind a stem exhaustive verification is for rotation, scaling, shear and other flows; got {t.name}"

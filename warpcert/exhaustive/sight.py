@@ -3,25 +3,71 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
+from warpcert.classifier.front import Front
 from warpcert.classifier.mosaic import Mosaic, Mosaicked
 from warpcert.classifier.rounding import level, shown
 from warpcert.classifier.sees import Sees
 from warpcert.classifier.stem import Stem, Stemmed
-from warpcert.exhaustive.crossings import Crossings, find_crossings, joined, levels
+from warpcert.exhaustive.crossings import Crossings, find_behind, find_crossings, joined, levels
 from warpcert.exhaustive.means import Means, of_means
 from warpcert.exhaustive.paths import Moved, refusal
 from warpcert.exhaustive.rounded import of_rounded
 from warpcert.threat import Threat
 from warpcert.transforms import Flow
 
-__all__ = ["Pixels", "Sight", "Squares", "find_means", "sight_of"]
+__all__ = ["Pixels", "Sight", "Squares", "Terms", "find_means", "sight_of"]
 
 MEMORY = 1 << 30  # bytes that the crossings of one slice may take, roughly; more on a GPU
+
+
+@final
+@dataclass(frozen=True)
+class Terms:
+    """On what terms the classifier f is asked.
+
+    slack       an image counts as label if its logit leads by more than slack·max(1, largest |logit|), as another class
+                if that leads by more; anything between leaves the answer open
+    tolerance   how far each pixel of the attacker, before rounding, may be from the exact T_γ x
+    step        w > 1: f rounds its input to levels, f(z) = f(Q_w(z)) for all real z, and the attacker may round or not
+    front       f does this to pictures before it rounds them: `tolerance` is about pictures before the tones at the end
+                of the threat that it does not see (see `relative`)
+    sees        what the levels are of, if not of every pixel: f is given the picture that it makes of them
+    batch       images per forward pass; by default as many as have 2²² values, and 2²⁸ on a GPU, at most 1024 and 8192
+    limit       combinations of one clique, beyond which coinciding crossings are bundled (see `enumeration`), or else
+                the walk ends: 1024 by default, and 32768 for an attacker who does not round and has no bundles
+    time_limit  seconds after which the walk ends, with what is proved by then
+    proved      the label is known to be kept on this multiple of Γ already: the walk goes on from there …
+    until       … and ends here
+    """
+
+    slack: float = 1e-4
+    tolerance: float = 1e-12
+    step: int = 1
+    front: str = "none"
+    sees: Sees | None = None
+    batch: int | None = None
+    limit: int | None = None
+    time_limit: float | None = None
+    proved: float = 0.0
+    until: float = 1.0
+
+    def combinations(self, threat: Threat) -> int:
+        return self.limit or (1024 if threat.quantized and not isinstance(self.sees, Stem) else 1 << 15)
+
+    @property
+    def late(self) -> str:
+        """Why the walk ends when the time is over."""
+        return f"undecided, as the time limit of {self.time_limit:g} s was reached"
+
+    def size(self, x: Tensor) -> int:
+        most, values = (8192, 1 << 28) if x.is_cuda else (1024, 1 << 22)
+        return self.batch or min(most, 1 << max(3, (values // x.numel()).bit_length() - 1))
 
 
 class Sight(ABC):
@@ -53,18 +99,22 @@ class Sight(ABC):
     def crossings(self, near: tuple[float, float]) -> Crossings:
         """All events of the states for γ in [near]."""
 
+    def values(self, z: Tensor) -> Tensor:
+        """What is rounded of real pictures [B,C,H,W], times 255."""
+        return 255 * z
+
     @abstractmethod
-    def changes(self, moved: Tensor) -> Tensor:
-        """By how many levels all states change from each of these pictures to the next, roughly; values 0 … 255."""
+    def changes(self, values: Tensor) -> Tensor:
+        """By how many levels all states change from each of these pictures to the next, roughly."""
 
 
 @final
 class Pixels(Sight):
-    """Every pixel, rounded to 8 bits, or to levels `step` apart."""
+    """Every pixel, rounded to 8 bits, or to levels `step` apart, perhaps behind a front."""
 
-    def __init__(self, x: Tensor, threat: Threat, tolerance: float, step: int) -> None:
+    def __init__(self, x: Tensor, threat: Threat, tolerance: float, step: int, front: Front) -> None:
         super().__init__(x, threat)
-        self.tolerance, self.step = tolerance, step
+        self.tolerance, self.step, self.front = tolerance, step, front
 
     @property
     def bytes(self) -> float:
@@ -72,17 +122,22 @@ class Pixels(Sight):
 
     def states(self, z: Tensor) -> Tensor:
         if self.step > 1:
-            return level(z, self.step)
+            return level(self.front.exactly(z), self.step)
         return (255 * self.threat.transform.quantize(z)).round().to(torch.uint8)
 
     def pictures(self, states: Tensor) -> Tensor:
         return shown(states, self.step).float().div_(self.full)
 
     def crossings(self, near: tuple[float, float]) -> Crossings:
+        if self.front.name != "none":
+            return find_behind(self.x, self.threat, self.front, self.tolerance, self.step, near)
         return find_crossings(self.x, self.threat, self.tolerance, self.step, near)
 
-    def changes(self, moved: Tensor) -> Tensor:
-        return moved.diff(dim=0).abs().flatten(1).sum(1) / self.step
+    def values(self, z: Tensor) -> Tensor:
+        return 255 * self.front(z)
+
+    def changes(self, values: Tensor) -> Tensor:
+        return values.diff(dim=0).abs().flatten(1).sum(1) / self.step
 
 
 @final
@@ -107,8 +162,8 @@ class Places(Sight):
     def crossings(self, near: tuple[float, float]) -> Crossings:
         return find_crossings(self.x, self.threat, self.tolerance, self.front.step, near, self.read)
 
-    def changes(self, moved: Tensor) -> Tensor:
-        return moved.flatten(1)[:, self.read].diff(dim=0).abs().sum(1) / self.front.step
+    def changes(self, values: Tensor) -> Tensor:
+        return values.flatten(1)[:, self.read].diff(dim=0).abs().sum(1) / self.front.step
 
 
 @final
@@ -134,9 +189,9 @@ class Squares(Sight):
     def crossings(self, near: tuple[float, float]) -> Crossings:
         return find_means(self.x, self.threat, self.tolerance, self.front, near)
 
-    def changes(self, moved: Tensor) -> Tensor:
+    def changes(self, values: Tensor) -> Tensor:
         jitter = 2.5 if self.rounded else 1.0  # how often a mean of rounded pixels crosses, for once without rounding
-        each = [plane.means(moved).diff(dim=0).abs().flatten(1).sum(1) / plane.step for plane in self.planes]
+        each = [plane.means(values).diff(dim=0).abs().flatten(1).sum(1) / plane.step for plane in self.planes]
         return jitter * torch.stack(each).sum(0)
 
 
@@ -166,7 +221,10 @@ def find_means(
     return joined(found)
 
 
-def sight_of(x: Tensor, threat: Threat, tolerance: float, step: int, sees: Sees | None) -> Sight:
+def sight_of(x: Tensor, threat: Threat, terms: Terms) -> Sight:
+    tolerance, step, sees = terms.tolerance, terms.step, terms.sees
     if isinstance(sees, Mosaic):
         return Places(x, threat, tolerance, step, sees)
-    return Pixels(x, threat, tolerance, step) if sees is None else Squares(x, threat, tolerance, step, sees)
+    if sees is not None:
+        return Squares(x, threat, tolerance, step, sees)
+    return Pixels(x, threat, tolerance, step, Front(terms.front))

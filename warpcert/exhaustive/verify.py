@@ -11,7 +11,7 @@ asked about and did not fail, so the label is proved on u·Γ for all u < t; t i
 contains its rounding. Cliques beyond the limit count as failed, and so does what was left when the time was over.
 
 Behind levels f sees Q_w(T_γ x) only, and Q_w takes the place of q in all of this: fewer images, and it does not matter
-whether the attacker rounds.
+whether the attacker rounds. Behind a front, see `relative`.
 
 A grid of γ is tried first: a counterexample found there ends the walk, and Γ is not looked at beyond.
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, final
 
@@ -33,11 +33,12 @@ from torch import Tensor
 
 from warpcert.classifier.stem import Stem
 from warpcert.exhaustive.enumeration import Chunks, Plan, plan
-from warpcert.exhaustive.judge import Judge, Terms
-from warpcert.exhaustive.paths import refusal
-from warpcert.exhaustive.sight import Sight, sight_of
+from warpcert.exhaustive.judge import Judge
+from warpcert.exhaustive.relative import Faint, before_tones, refusal_behind
+from warpcert.exhaustive.sight import Sight, Terms, sight_of
 from warpcert.numerics.deadline import TimeOverError, limited
 from warpcert.threat import Threat
+from warpcert.transforms import Transform
 
 __all__ = ["Terms", "Told", "Verdict", "verify"]
 
@@ -84,11 +85,12 @@ class Verdict:
     late: bool = False  # the time was over
     limit: float = math.inf  # the least multiple of Γ at which something failed, was undecided or left out
     shift: tuple[float, ...] = ()  # before it, if the threat begins with one (see `finite`)
+    still: int = 0  # parameters after it, of parts that f does not see (see `relative`)
 
     @property
     def counterexample(self) -> tuple[float, ...] | None:
         """All parameters at which f answers differently."""
-        found = (*self.shift, *(() if self.gamma is None else (self.gamma,)))
+        found = (*self.shift, *(() if self.gamma is None else (self.gamma, *(0.0,) * self.still)))
         return found or None
 
     @property
@@ -111,15 +113,18 @@ def verify(
     progress  is told how much of the range is proved, in thousandths, and how many pictures are asked about a second
     """
     began = time.perf_counter()
-    if why := refusal(threat, terms.step, isinstance(terms.sees, Stem)):
+    if why := refusal_behind(threat, terms.step, terms.front, isinstance(terms.sees, Stem)):
         raise ValueError(why)
-    sight = sight_of(x, threat, terms.tolerance, terms.step, terms.sees)
+    whole, (threat, off) = threat.transform, before_tones(threat, terms.front, terms.tolerance)
+    terms, still = replace(terms, tolerance=off), whole.dim - 1
+    sight = sight_of(x, threat, terms)
     judge = Judge(classifier, sight, label, terms)
     walk = _Walk(sight, terms, judge, progress)
     walk.until = math.inf if terms.time_limit is None else began + terms.time_limit
     try:
         with limited(math.inf if x.is_cuda else walk.until):  # a GPU is quick, and compiled networks know no such limit
-            changed = judge.probe(255 if x.is_cuda or x.numel() < _LARGE else 33)
+            points = 255 if x.is_cuda or x.numel() < _LARGE else 33
+            changed = judge.probe(points if threat.box.lower < threat.box.upper else 2)
             for start, end in _slices(changed, sight, min(terms.until, judge.limit), terms):
                 if start >= judge.limit:
                     break
@@ -138,7 +143,7 @@ def verify(
         gamma=judge.gamma,
         image=judge.image,
         scope=walk.scope,
-        reason=judge.reason or f"all {judge.evaluated} images agree",
+        reason=_reason(judge, whole) or f"all {judge.evaluated} images agree",
         images=walk.images,
         evaluated=judge.evaluated,
         crossings=walk.crossings,
@@ -151,7 +156,15 @@ def verify(
         interrupted=walk.stopped,
         late=terms.time_limit is not None and judge.reason == terms.late,
         limit=judge.limit,
+        still=still,
     )
+
+
+def _reason(judge: Judge, whole: Transform) -> str:
+    """What ended the walk, with all parameters of what was asked for."""
+    if judge.gamma is None:
+        return judge.reason
+    return f"the classifier answers differently at {whole.at((judge.gamma, *(0.0,) * (whole.dim - 1)))}"
 
 
 def _slices(changed: Tensor, sight: Sight, share: float, terms: Terms) -> list[tuple[float, float]]:
@@ -217,7 +230,11 @@ class _Walk:
             return
         began, most = time.perf_counter(), self.terms.combinations(self.threat)
         self.marks = [(start, self.asked)]
-        self.halves = halves = list(self._halves(start, end, most))
+        try:
+            self.halves = halves = list(self._halves(start, end, most))
+        except Faint as why:
+            self.judge.end(start, f"undecided, as {why}")
+            return
         self.isolation += time.perf_counter() - began
         self.unresolved += (beyond := sum(h.made.unresolved for h in halves))
         doubt = min(h.made.doubt / h.unit for h in halves)

@@ -13,14 +13,16 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate, Enumeration, ErrorBound, Exhausted, Kind
 from warpcert.classifier import Classifier
+from warpcert.classifier.front import Front
 from warpcert.classifier.stem import Stem
 from warpcert.classifier.swift import swift
 from warpcert.classifier.votes.voting import ABSTAIN
 from warpcert.exhaustive.crossings import levels
 from warpcert.exhaustive.finite import glance_shifts, refusal_shifts, shifts_of, verify_shifts
 from warpcert.exhaustive.glance import glance
-from warpcert.exhaustive.paths import refusal
-from warpcert.exhaustive.verify import Terms, Verdict, verify
+from warpcert.exhaustive.relative import refusal_behind
+from warpcert.exhaustive.sight import Terms
+from warpcert.exhaustive.verify import Verdict, verify
 from warpcert.methods.base import Interrupted, Method, Progress, positive_limit, refuse_tf32, subject
 from warpcert.methods.outlook.forecast import Forecast, network_pace
 from warpcert.methods.outlook.remedies import against_pictures
@@ -39,7 +41,8 @@ class Exact(Method):
 
     One parameter, known x, no noise; or shifts by whole pixels, a finite set, alone or before one parameter. Against
     attackers who do not round the classifier must stand behind `Levels` unless they only shift: it cannot see what
-    happens between its levels, and the proof is cheaper.
+    happens between its levels, and the proof is cheaper. If `Levels` has a front, real-valued brightness, or brightness
+    and contrast, at the end of the threat cost nothing, for the front does not see them.
 
     Every image's leading logit must lead by the classifier's slack, times the largest logit (at least 1). The
     attacker's arithmetic is that of the threat: see `Threat.tolerance`. Attackers that compute T in float32 err by more
@@ -68,17 +71,20 @@ class Exact(Method):
             return f"{cls.name} knows no ℓ2 part"
         if rest is None or len(rest.transform.parts) == 1:
             return ""
-        known = "one transformation at a time, and shifts by whole pixels before it"
-        return f"{cls.name} knows {known}, not {threat.transform.name}"
+        seen, _ = Front("stretched").sees(rest)
+        if seen is None or len(seen.transform.parts) == 1:
+            return ""
+        known = "shifts by whole pixels before it and, behind a front, real-valued brightness and contrast after it"
+        return f"{cls.name} knows one transformation at a time, {known}, not {threat.transform.name}"
 
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if classifier.noise or classifier.over:
             return "exact certifies classifiers without noise: wc.Levels(network, step=8) or wc.Plain(network)"
         if not shifts_of(threat):
-            return refusal(threat, classifier.step, isinstance(classifier.sees, Stem))
+            return refusal_behind(threat, classifier.step, classifier.front, isinstance(classifier.sees, Stem))
         if isinstance(classifier.sees, Stem) and threat.after_shifts is not None:
             return "behind a stem shifts by whole pixels are tried alone, not before another part"
-        return refusal_shifts(threat, classifier.step)
+        return refusal_shifts(threat, classifier.step, classifier.front)
 
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
@@ -103,11 +109,12 @@ class Exact(Method):
         known = None if shifts or (known and known.found and known.found.eight_bit != self.eight_bit) else known
         proved = known.found if known else None
         terms = replace(self._terms(classifier, threat), proved=proved.held if proved else 0.0)
+        f = self._asked(classifier, x, terms)
         if shifts:
-            verdict = verify_shifts(classifier, self._started(x, threat), threat, terms, progress)
+            alone = threat.after_shifts is None
+            verdict = verify_shifts(classifier if alone else f, self._started(x, threat), threat, terms, progress)
         else:
-            f, label = self._asked(classifier, x, terms), known.label if known else None
-            verdict = verify(f, self._started(x, threat), threat, label, terms, progress)
+            verdict = verify(f, self._started(x, threat), threat, known.label if known else None, terms, progress)
         made = self._made(classifier, x, threat, verdict, proved)
         made = replace(made, seconds=time.perf_counter() - start + (known.seconds if known else 0.0))
         if verdict.interrupted:
@@ -196,7 +203,7 @@ class Exact(Method):
 
     def _terms(self, classifier: Classifier, threat: Threat) -> Terms:
         c = classifier
-        return Terms(c.slack, threat.off_by, c.step, c.sees, self.batch, time_limit=self.time_limit)
+        return Terms(c.slack, threat.off_by, c.step, c.front, c.sees, self.batch, time_limit=self.time_limit)
 
     def _why(self, verdict: Verdict, classifier: Classifier) -> str:
         """What ended the walk before Γ did, with a remedy where there were too many pictures."""

@@ -24,23 +24,10 @@ from torch import Tensor
 from warpcert.classifier.front import Front
 from warpcert.errors.float32 import UNIT
 from warpcert.threat import Threat
-from warpcert.transforms import Box, Preprocess, SpatialTransform, Tone, kernels, product
+from warpcert.transforms import Box, Preprocess, SpatialTransform, Tone, kernels
 from warpcert.windows.cover import Windows, bounds, cover_windows, rounded_up
 
-__all__ = ["bounds_behind", "cover_behind", "pictures_behind", "seen"]
-
-
-def seen(threat: Threat, front: Front) -> tuple[Threat | None, list[tuple[Tone, Box]]]:
-    """What the front sees of a threat, without its ℓ2 part (None: nothing), and the tones after it that it does not."""
-    parts, unseen = threat.transform.shared(threat.box), list[tuple[Tone, Box]]()
-    while parts and not threat.quantized and isinstance(parts[-1][0], Tone) and front.blind(parts[-1][0]):
-        tone, box = parts.pop()
-        assert isinstance(tone, Tone)
-        unseen.insert(0, (tone, box))
-    if not parts:
-        return None, unseen
-    box = Box(*(tuple(v for _, own in parts for v in getattr(own, end)) for end in ("lower", "upper")))
-    return replace(threat, transform=product(*(part for part, _ in parts)), box=box, l2=0.0), unseen
+__all__ = ["bounds_behind", "cover_behind", "pictures_behind"]
 
 
 def _handed_over(threat: Threat, rest: Threat | None, unseen: list[tuple[Tone, Box]], count: int) -> float:
@@ -67,7 +54,7 @@ def _extent(box: Box) -> float:
 
 def cover_behind(x: Tensor, threat: Threat, front: Front, *, target: float, rounded: bool, max_windows: int) -> Windows:
     """Windows of Γ whose E, behind the front, is about the target."""
-    rest, unseen = seen(threat, front)
+    rest, unseen = front.sees(threat)
     more = _handed_over(threat, rest, unseen, x.numel())
     if rest is None:
         none = x.new_zeros(1, 0, dtype=torch.float64)
@@ -85,7 +72,7 @@ def cover_behind(x: Tensor, threat: Threat, front: Front, *, target: float, roun
 
 def bounds_behind(lower: Tensor, upper: Tensor, x: Tensor, threat: Threat, front: Front, rounded: bool) -> Windows:
     """These windows [J,d], whole along what the front does not see, with E_j behind the front."""
-    rest, unseen = seen(threat, front)
+    rest, unseen = front.sees(threat)
     own = lower.shape[1] - len(unseen)
     if rest is None:
         found = Windows(lower, upper, lower.new_zeros(len(lower)), rounded, len(lower), 0.0)
@@ -115,7 +102,7 @@ def _aim(x: Tensor, front: Front, target: float) -> float:
 
 def pictures_behind(windows: Windows, x: Tensor, threat: Threat, front: Front, at: slice | Tensor) -> Tensor:
     """z_j of such windows, before the front, float32."""
-    rest, unseen = seen(threat, front)
+    rest, unseen = front.sees(threat)
     if rest is None:
         return x.float().expand(len(windows.E[at]), *x.shape)
     if not unseen:

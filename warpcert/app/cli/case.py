@@ -87,10 +87,14 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
     facts = dict(opened.facts)
     precision = "half" if args.half else facts["precision"]
     slack = {} if args.half and facts["precision"] != "half" else {"slack": facts["slack"]}
-    if args.levels is not None and args.levels > 1:
+    step = args.levels if args.levels is not None else facts.get("step", 1)
+    others = (args.noise, args.sigma, args.nested, args.interpolation, args.vignette, args.margin, args.blur)
+    if step > 1 and (args.levels is not None or (args.front is not None and all(v is None for v in others))):
         _refuse_beside_levels(args)
-        sees = {"sees": facts["sees"]} if "sees" in facts else {}
-        return {"kind": "levels", "step": args.levels, **sees, "precision": precision, **slack}
+        front = facts.get("front", "none") if args.front is None else args.front
+        kept = {"sees": facts["sees"]} if "sees" in facts else {}
+        kept |= {"front": front} if front != "none" else {}
+        return {"kind": "levels", "step": step, **kept, "precision": precision, **slack}
     before = [args.interpolation, args.vignette, args.margin, args.blur, args.front]
     smoothing = [args.noise, args.sigma, args.nested, *before]
     if all(v is None for v in smoothing) and args.levels is None:
@@ -105,7 +109,7 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
         over = {name: args.sigma} if any(args.sigma) else {}
     if not noise and not over:
         if args.front not in (None, "none"):
-            raise ValueError("a front stands before noise: add --noise, or leave --front out")
+            raise ValueError("a front stands before noise or levels: add --noise or --levels, or leave --front out")
         return {"kind": "plain", **common}
     turned = args.interpolation or facts.get("interpolation", "bicubic")
     nested = facts.get("nested", False) if args.nested is None else args.nested
@@ -115,12 +119,12 @@ def _changed(args: argparse.Namespace, opened: Opened) -> dict[str, Any]:
 
 
 def _refuse_beside_levels(args: argparse.Namespace) -> None:
-    """What nothing would come of: levels stand alone before the network."""
-    names = ("noise", "sigma", "nested", "interpolation", "vignette", "margin", "blur", "front")
+    """What nothing would come of: levels stand before the network, and but for a front alone."""
+    names = ("noise", "sigma", "nested", "interpolation", "vignette", "margin", "blur")
     given = {name: getattr(args, name) for name in names}
     idle = (None, "none", 0.0, [0.0])
     if flags := [f"--{name}" for name, value in given.items() if value not in idle]:
-        raise ValueError(f"nothing but levels stands before a network behind levels: leave {', '.join(flags)} out")
+        raise ValueError(f"only levels and a front stand before a network behind levels: leave {', '.join(flags)} out")
 
 
 def _no_transform() -> Threat:

@@ -31,6 +31,7 @@ TRANSFORMS = (
     "rotation", "translation", "scaling", "shear", "brightness", "contrast", "power", "volume", "shifts",
     "reflected-shifts", "blur",
 )  # fmt: skip
+FRONTS = ("none", "centred", "standard", "grounded", "stretched")
 METHODS = ("exact", "cover", "dist-x", "dist-d", "dist-d-online", "indiv", "base")
 ATTACKS = ("worst-of-k", "grid", "gradient")
 BOUNDS = ("curve", "interval", "sampled")
@@ -120,8 +121,9 @@ def add_classifier(parser: argparse.ArgumentParser) -> None:
     g.add_argument("--blur", type=float, nargs=2, metavar=("SIGMA", "SIZE"), help="Gaussian blur, in pixels")
     g.add_argument(
         "--front",
-        choices=("none", "centred", "standard"),
-        help="before the noise: subtract the mean (centred), and divide by the deviation too (standard)",
+        choices=FRONTS,
+        help="before noise: subtract the mean (centred), and divide by the deviation too (standard); before levels: "
+        "subtract the least value (grounded), and divide by the largest that is left too (stretched)",
     )
     g.add_argument("--half", action="store_true", default=None, help="half precision: faster on a GPU")
     add_device(g)

@@ -9,6 +9,7 @@ from warpcert.certificates.base import Certificate
 from warpcert.certificates.evidence import ErrorBound, Kind
 from warpcert.certificates.exhausted import Exhausted
 from warpcert.certificates.margins import ByMargins
+from warpcert.classifier.front import BEFORE_LEVELS
 
 __all__ = ["answers", "near", "rank", "refuse", "spends", "together"]
 
@@ -101,6 +102,9 @@ def _facts(c: Certificate, facts: dict[str, Any]) -> None:
         nested = getattr(c, "form", "") in ("nested", "indiv-nested")
         refuse(getattr(c, "form", "") != "base" and nested != facts["nested"], "nested or joint: the facts differ")
     if isinstance(c, Exhausted):
+        front = facts.get("front", "none")
+        refuse(front not in BEFORE_LEVELS, f"no front before levels is called {front!r}")
+        refuse(front != "none" and (c.step == 1 or "sees" in facts), "a front stands before levels of all pixels")
         refuse(facts.get("step", 1) != c.step, "the step between levels is not that of the classifier")
         refuse(c.found is not None and c.found.slack != facts["slack"], "the slack is not that of the classifier")
     if isinstance(c, ByMargins):

@@ -6,6 +6,8 @@ import math
 
 from warpcert.certificates.exhausted import Exhausted
 from warpcert.certificates.verify.common import refuse
+from warpcert.classifier.front import Front
+from warpcert.transforms import Transform
 
 __all__ = ["exhausted"]
 
@@ -16,13 +18,16 @@ FINEST = 0.1 / 255  # a tenth of a level: no enumeration takes larger tolerances
 def exhausted(c: Exhausted) -> bool:
     """Whether every input was asked about, and answered with a sufficient lead."""
     t, done, gamma = c.threat.transform, c.found, c.threat.box
+    alone = c.threat.after_shifts is None  # nothing but shifts
     rest = t.parts[1:] if t.parts[0].disc else t.parts  # after a finite set of shifts
+    refuse(c.front != "none" and c.threat.quantized and bool(rest), "behind a front attackers who round are not listed")
+    rest = rest if c.threat.quantized else _seen(rest, c.front)
     unknown = len(rest) > 1 or any(part.dim != 1 for part in rest) or t.item_dims != 3 or c.threat.l2
     refuse(bool(unknown), f"no enumeration knows {t.name}")
     refuse(t.interpolates and c.threat.interpolation != "bilinear", "no enumeration knows that attacker")
     bare = not c.threat.quantized and c.step == 1
-    refuse(bare and bool(rest), "against attackers who do not round, levels are needed")
-    refuse(not rest and bool(c.threat.off_by), "shifts copy pixels: there is no tolerance")
+    refuse(bare and not alone, "against attackers who do not round, levels are needed")
+    refuse(alone and bool(c.threat.off_by), "shifts copy pixels: there is no tolerance")
     refuse(not 0 <= c.threat.off_by < FINEST, "a tolerance lies below a tenth of a level")
     refuse(bool(c.error.E), "an enumeration has no error")
     if c.counterexample is not None:
@@ -49,6 +54,13 @@ def exhausted(c: Exhausted) -> bool:
     held = gamma.scaled(done.held)
     refuse(t.holds(c.counterexample, held), "the counterexample lies inside the certified range")
     return True
+
+
+def _seen(parts: tuple[Transform, ...], front: str) -> tuple[Transform, ...]:
+    """The parts without those at the end that the front does not see."""
+    while parts and Front(front).blind(parts[-1]):
+        parts = parts[:-1]
+    return parts
 
 
 def _refuse_lead(c: Exhausted, margin: float, slack: float) -> None:

@@ -38,6 +38,7 @@ class Transform(ABC):
     composition: ClassVar[str]  # the law T_β∘T_γ = T_{β+γ}, in words
     natural_vignette: ClassVar[str]  # what hides the content that T pushes out of the frame
     item_dims: ClassVar[int] = 3  # of one x: [C,H,W], or [C,L] for sound
+    signed: ClassVar[bool] = True  # whether what is said of a positive value carries no sign of its own
     dial: ClassVar[bool] = False  # whether its range is drawn as an arc around the picture, counter-clockwise
     low: ClassVar[float] = 0.0
     high: ClassVar[float] = 1.0
@@ -137,7 +138,11 @@ class Transform(ABC):
         if inward and value:
             scale = 10.0 ** (3 - math.floor(math.log10(abs(value))))
             value = math.trunc(value * scale * (1 - 1e-12)) / scale
-        return f"{value:.4g}{'' if self.unit in '°%' else ' '}{self.unit}"
+        return self.said(value)
+
+    def said(self, surface: float) -> str:
+        """A value in surface units, for people."""
+        return f"{surface:.4g}{'' if self.unit in '°%' else ' '}{self.unit}"
 
     @final
     def at(self, gamma: Sequence[float]) -> str:
@@ -154,7 +159,8 @@ class Transform(ABC):
         axes = []
         for axis, lo, hi in zip(self.axes, box.lower, box.upper, strict=True):
             low, high = axis.to_text(lo, inward), axis.to_text(hi, inward)
-            axes.append(f"±{high}" if low in (f"-{high}", high) else f"{low} … +{high}")
+            alike = axis.signed and low in (f"-{high}", high)
+            axes.append(f"±{high}" if alike else f"{low} … {'+' if axis.signed else ''}{high}")
         return " × ".join(axes)
 
     @final
