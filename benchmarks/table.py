@@ -42,6 +42,7 @@ class Measured:
 
     row: dict[str, Any]
     summary: dict[str, Any]
+    config: dict[str, Any]
 
     @property
     def transform(self) -> Transform:
@@ -50,6 +51,11 @@ class Measured:
     @property
     def count(self) -> int:
         return int(self.summary["count"])
+
+    @property
+    def facts(self) -> dict[str, Any] | None:
+        """Of the classifier that was certified; None if its run does not tell."""
+        return self.config.get("classifier", {}).get("facts")
 
     @property
     def on_gpu(self) -> bool:
@@ -129,7 +135,7 @@ def read_measured(root: Path) -> list[Measured]:
             summary = _kept(folder)
             if not _fits(summary, folder, row):
                 raise ValueError(f"{folder / 'summary.json'} is out of date: run python -m benchmarks.table")
-            found.append(Measured(row, summary))
+            found.append(Measured(row, summary, read_config(folder)))
     return found
 
 
@@ -217,19 +223,20 @@ def _drawn(members: list[Measured]) -> Figure:
 
 
 def write_manifest(root: Path) -> None:
-    """assets/models.json: the embedded models and every recipe with weights, with the figures of their rows."""
-    figures: dict[str, dict[str, str]] = {}
-    for m in read_measured(root):
-        for range_, text in m.shares().items():
-            figures.setdefault(m.row["model"], {})[f"{m.row['method']}, {range_}, {m.summary['kind']}"] = text
+    """assets/models.json: the embedded models and every recipe with weights, with the figures of the rows that certify
+    them as they are.
+    """
+    measured = read_measured(root)
     assets, listings = root / "warpcert" / "assets", []
     weights = {p.parent.name: p for p in root.glob("recipes/*/model.safetensors")}
     weights |= {p.stem: p for p in assets.glob("*.safetensors")}
     for name, path in sorted(weights.items()):
-        _, _, about = storage.read(path)
+        _, facts, about = storage.read(path)
+        own = [m for m in measured if m.row["model"] == name and m.facts in (None, facts)]
+        figures = {f"{m.row['method']}, {r}, {m.summary['kind']}": text for m in own for r, text in m.shares().items()}
         data, threat = str(about.notes["dataset"]).removesuffix(".npz"), about.threat
         task = f"{threat.transform.noun} within {threat.transform.span(threat.box)}" if threat else "plain"
-        line = listing_of(path, name, f"{data}, {task}", LICENCE, figures.get(name, {}))
+        line = listing_of(path, name, f"{data}, {task}", LICENCE, figures)
         listings.append(line | deviation.listed(root / "recipes" / name))
     (assets / MANIFEST).write_text(json.dumps(listings, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -243,7 +250,7 @@ def regenerate(root: Path) -> None:
         if not _fits(_kept(folder), folder, row):
             text = json.dumps(summarise(folder, row["at"]))
             (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
-        m = Measured(row, _kept(folder))
+        m = Measured(row, _kept(folder), read_config(folder))
         print(f"{row['name']}: {m.shares()} of {m.count}, {m.summary['seconds']} s each on {m.summary['device']}")
     plot(root)
     write_manifest(root)

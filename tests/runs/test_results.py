@@ -15,8 +15,11 @@ import torch
 
 import warpcert as wc
 from warpcert import certificates
+from warpcert.app.cli.case import classifier_of, method_of, threat_of
+from warpcert.app.cli.main import build_parser
+from warpcert.classifier import Classifier
 from warpcert.learn import data
-from warpcert.methods import certify_with, chosen, get
+from warpcert.methods import Method, certify_with
 from warpcert.numerics.box import Box
 from warpcert.runs.store import read_config, read_records, verify
 
@@ -31,6 +34,13 @@ sample_then_all = pytest.mark.parametrize(
     "row",
     [pytest.param(row, id=row["name"], marks=() if row["name"] in QUICK else pytest.mark.slow) for row in ROWS],
 )
+
+
+def meant(row: dict[str, Any]) -> tuple[Classifier, wc.Threat, Method]:
+    """What the row's command certifies: the model with its own facts, threat and method, but for what it changes."""
+    args = build_parser().parse_args(row["command"].split())
+    net, _ = classifier_of(args, None, torch.device("cpu"))
+    return net, threat_of(args, net), method_of(args, net)
 
 
 def records(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -50,15 +60,15 @@ def pictures(config: dict[str, Any]) -> data.Dataset:
 
 @every_row
 def test_a_row_speaks_of_the_model_as_it_is(row: dict[str, Any]) -> None:
-    """Name, fingerprint, facts, threat, method and settings: all of them are the model's own."""
-    net, config = wc.load(row["model"]), read_config(RESULTS / row["name"])
+    """Name, fingerprint, facts, threat, method and settings: all of them are the model's own, as the command has it."""
+    (net, threat, method), config = meant(row), read_config(RESULTS / row["name"])
     facts = json.loads(json.dumps(net.facts))
     assert config["classifier"] == {"name": net.name, "fingerprint": net.fingerprint, "facts": facts}
     assert config["model"] == row["model"] == net.name
-    assert wc.Threat.from_dict(config["threat"]) == net.threat
-    method, kept = chosen(net), config["settings"]
+    assert wc.Threat.from_dict(config["threat"]) == threat
+    kept = config["settings"]
     now, usual = json.loads(json.dumps(method.to_dict())), {f.name: f.default for f in fields(method)}
-    assert config["method"] == net.method and {name: now[name] for name in kept} == kept
+    assert config["method"] == method.name and {name: now[name] for name in kept} == kept
     assert all(now[name] == usual[name] for name in now.keys() - kept.keys()), "settings that came later"
     found = next(records(row))["certificate"]
     now = {"name": net.name, "fingerprint": net.fingerprint, "network": net.source, "facts": facts}
@@ -77,12 +87,12 @@ def test_the_zoo_certifies_what_its_rows_say(row: dict[str, Any]) -> None:
     What took many passes is certified on a part t·Γ, on which the record must agree. Where nothing is drawn the
     ranges are the same; votes on another machine may differ by a few, so an inner part of what they reach is compared.
     """
-    config, net = read_config(RESULTS / row["name"]), wc.load(row["model"])
+    config, (net, _, method) = read_config(RESULTS / row["name"]), meant(row)
     dataset = pictures(config)
     for record in islice(records(row), 2):
         told = certificates.read(record["certificate"])
-        part = told.threat if get(net.method).attacked else nearer(told)
-        made = certify_with(chosen(net), net, seen(record, told, dataset), part, seed=told.seed)
+        part = told.threat if method.attacked else nearer(told)
+        made = certify_with(method, net, seen(record, told, dataset), part, seed=told.seed)
         agree(made, told, part.box)
 
 
