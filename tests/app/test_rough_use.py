@@ -63,3 +63,12 @@ def test_one_picture_that_is_interrupted_tells_what_was_proved(
     words = ["certify", str(path), str(path), "--model", "mnist-rotation-exact", "--gamma", "1"]
     assert main(words) == 130 and capsys.readouterr().out == f"{path}: {proved}\n"
     assert main([*words, "--fail-under", "0.5"]) == 2 and "true labels" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [torch.full((1, 28, 28), 200.0), torch.full((1, 28, 28), float("nan"))])
+def test_what_is_no_picture_gets_no_answer(wrong: torch.Tensor) -> None:
+    """Whoever forgot to divide by 255 would be told a class."""
+    for net in (wc.load("mnist-rotation-exact"), wc.load("mnist-rotation-lipschitz"), wc.load("mnist-rotation")):
+        for given in (wrong, wrong[None]):
+            with pytest.raises(ValueError, match=r"divide 8-bit images by 255|NaN or infinite"):
+                net.predict(given)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from warpcert.classifier.base import About, Classifier, lipschitz_of, prepared
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.votes.voting import Logits, as_float32
+from warpcert.classifier.votes.voting import Logits, as_float32, validate_values
 from warpcert.transforms import Preprocess, Transform
 
 __all__ = ["Plain", "answers", "deterministic"]
@@ -22,8 +22,11 @@ def deterministic(preprocess: Preprocess, transform: Transform) -> Defence:
 
 @torch.no_grad()
 def answers(f: Classifier, x: Tensor) -> int | list[int]:
-    """The leading class of one item, or of each item of a batch: a batch has one dimension more than an item."""
+    """The leading class of one item, or of each item of a batch: a batch has one dimension more than an item. Attackers
+    who do not round may hand over values a little beyond the legal range; whatever is far beyond is no picture.
+    """
     single = f.single(x)
+    validate_values(x, 0.0 if f.item_dims == 3 else -1.0, 1.0, beyond=1.0)
     labels: list[int] = f(x[None] if single else x).argmax(1).tolist()
     return labels[0] if single else labels
 

@@ -27,6 +27,7 @@ __all__ = [
     "predict",
     "validate_classifier",
     "validate_image",
+    "validate_values",
     "views",
     "votes",
 ]
@@ -66,13 +67,17 @@ def validate_image(x: Tensor, transform: Transform, free: bool = False) -> None:
         raise ValueError(f"{transform.name} certifies one float tensor {rank}; got {list(x.shape)} of {x.dtype}")
     if x.dim() == 3 and x.shape[-1] in (1, 3) and x.shape[0] not in (1, 3):
         raise ValueError(f"{list(x.shape)} looks like rows, columns, channels; channels come first: x.permute(2, 0, 1)")
+    validate_values(x, *((-math.inf, math.inf) if free else (transform.low, transform.high)))
+
+
+def validate_values(x: Tensor, least: float, most: float, beyond: float = 0.0) -> None:
+    """Raises a ValueError unless all values are finite and lie in [least, most], or beyond it by no more than that."""
     if not bool(torch.isfinite(x).all()):
         raise ValueError("the input holds NaN or infinite values; clean it first")
-    low, high = float(x.min()), float(x.max())
-    if not free and (low < transform.low or high > transform.high):
+    low, high = (float(x.min()), float(x.max())) if x.numel() else (least, most)
+    if low < least - beyond or high > most + beyond:
         raise ValueError(
-            f"values must lie in [{transform.low:g}, {transform.high:g}]; got {low:g} … {high:g} "
-            "(divide 8-bit images by 255)"
+            f"values must lie in [{least:g}, {most:g}]; got {low:g} … {high:g} (divide 8-bit images by 255)"
         )
 
 
