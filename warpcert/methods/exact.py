@@ -172,7 +172,7 @@ class Exact(Method):
             version=__version__,
             passes=verdict.evaluated + (proved.images if proved else 0),
             seconds=0.0,
-            reason=self._why(verdict, classifier),
+            reason=self._why(verdict, classifier, threat),
         )
 
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
@@ -205,9 +205,11 @@ class Exact(Method):
         c = classifier
         return Terms(c.slack, threat.off_by, c.step, c.front, c.sees, self.batch, time_limit=self.time_limit)
 
-    def _why(self, verdict: Verdict, classifier: Classifier) -> str:
+    def _why(self, verdict: Verdict, classifier: Classifier, threat: Threat) -> str:
         """What ended the walk before Γ did, with a remedy where there were too many pictures."""
         if verdict.verified:
             return ""
+        if verdict.held is None and (at := verdict.counterexample) is not None:  # whatever ended it before it began
+            return f"the classifier answers differently at {threat.transform.at(at)}"
         crowded = verdict.reason.startswith("undecided, as") and not verdict.interrupted
         return f"{verdict.reason}: {against_pictures(classifier)}" if crowded else verdict.reason
