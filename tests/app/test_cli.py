@@ -230,7 +230,7 @@ def test_calibrate_certify_and_predict_online(tmp_path: Path, capsys: pytest.Cap
     one = ["--count", "1", "--gamma", "5", "--calibration", str(file), *MODEL]
     few = ["--method", "dist-d", "--n", "300", "--windows", "1"]
     assert main(["certify", *few, *one, "--out", str(tmp_path / "d")]) == 0
-    assert main(["check", str(tmp_path / "d")]) == 0
+    assert main(["check", str(tmp_path / "d"), "--against", "--sample", "1"]) == 0
     assert main(["predict", *one, "--n", "2000", "--alpha", "0.01"]) == 0
     assert "unseen original" in capsys.readouterr().out
     assert main(["predict", *one[:3], "6", *one[4:]]) == 2

@@ -18,8 +18,10 @@ from warpcert import statistics as stats
 from warpcert.app.cli import main
 from warpcert.certificates import Kind
 from warpcert.certificates.sealed import seal
+from warpcert.errors.calibration import calibrate
 from warpcert.runs.again import Again, _contradictions
 from warpcert.runs.run import Run, certify_all
+from warpcert.runs.store import verify
 
 FEW = DIGITS.part(0, 3)
 
@@ -161,3 +163,14 @@ def test_a_cover_behind_a_front_comes_out_again(front: str, tmp_path: Path) -> N
 
     forged(tmp_path, 0, less)
     assert any("E = 0.06 was told of a window" in why for why in problems(tmp_path, f))
+
+
+@pytest.mark.parametrize("method", ["dist-d", "dist-d-online"])
+def test_a_calibrated_run_keeps_its_calibration(method: str, tmp_path: Path) -> None:
+    """It is needed to do anything again; another one than that of the records shows."""
+    f, threat = wc.Smoothed(linear(), noise=0.5, over={"rotation": 30}), wc.Threat.rotation(degrees=3)
+    known = calibrate(f, [DIGITS.image(i) for i in range(10, 15)], threat, rho=0.3, alpha=0.3, bound="sampled")
+    certify_all(f, FEW, tmp_path, threat, method=method, n=300, windows=1, calibration=known)
+    assert problems(tmp_path, f) == verify(tmp_path) == []
+    replace(known, E=2 * known.E).write(tmp_path / "calibration.json")
+    assert "its share and its error are not those of calibration.json" in verify(tmp_path)[0]

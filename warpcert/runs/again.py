@@ -24,6 +24,7 @@ from warpcert.learn.data import Dataset
 from warpcert.methods import Method
 from warpcert.methods.cover import Cover
 from warpcert.numerics.box import Box
+from warpcert.runs.job import CALIBRATION
 from warpcert.runs.run import Run
 from warpcert.runs.summary import Row
 from warpcert.windows.behind import bounds_behind
@@ -107,7 +108,7 @@ class Again:
 def _method(run: Run, classifier: Classifier) -> Method:
     """The method as the run was asked for it, with fresh draws."""
     settings: dict[str, Any] = {k: v for k, v in run.config["settings"].items() if k != "calibration" and v is not None}
-    beside = run.folder / "calibration.json"
+    beside = run.folder / CALIBRATION
     if "calibration" in run.config["settings"] and beside.is_file():
         settings["calibration"] = Calibration.read(beside)
     return methods.chosen(classifier, run.config["method"], **settings)

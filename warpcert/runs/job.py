@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -19,7 +20,9 @@ from warpcert.methods.base import Method, Progress
 from warpcert.methods.parts import Part
 from warpcert.threat import Threat
 
-__all__ = ["AttackPlan", "Certifier", "Held", "Job", "Named", "Outcome", "Task", "device_of", "seed_for"]
+__all__ = ["CALIBRATION", "AttackPlan", "Certifier", "Held", "Job", "Named", "Outcome", "Task", "device_of", "seed_for"]
+
+CALIBRATION = "calibration.json"  # in the folder of a run
 
 
 def device_of(name: str) -> torch.device:
@@ -188,6 +191,12 @@ class Job:
             "seed": seed,
             **({"attack": asdict(self.attack or AttackPlan())} if self.method.attacked else {}),
         }
+
+    def keep(self, folder: Path) -> None:
+        """Writes what its certificates rest on beside them: the calibration, if there is one."""
+        known = getattr(self.method, "calibration", None)
+        if known is not None:
+            known.write(folder / CALIBRATION)
 
     def task(self, index: int, x: torch.Tensor, label: int, seed: int) -> Task:
         values = x.detach().cpu().numpy()

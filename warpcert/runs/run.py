@@ -130,6 +130,7 @@ def certify_all(
         inside = lambda done, of, note="": watch.show("  this picture", done, of, note)  # noqa: E731
         where = engine.named(workers, job, classifier, inside)
         _store(classifier, folder)
+        job.keep(folder)
         watch.show(chosen.name, len(store.done), len(data))
         for _ in run(store, tasks_of(job, data, indices, seed), where, shared(job, workers, inside)):
             watch.show(chosen.name, len(store.done), len(data))

@@ -16,6 +16,7 @@ from warpcert import certificates
 from warpcert.certificates import Certificate
 from warpcert.certificates.sealed import parsed, unseal
 from warpcert.errors.calibration import Calibration
+from warpcert.runs.job import CALIBRATION
 from warpcert.runs.lines import Lines, read_lines, write_json
 from warpcert.runs.settings import differences
 
@@ -132,7 +133,7 @@ def verify(folder: Path) -> list[str]:
     problems: list[str] = []
     seen: set[int] = set()
     config = read_config(folder)
-    beside = folder / "calibration.json"
+    beside = folder / CALIBRATION
     calibration = Calibration.read(beside) if beside.is_file() else None
     for number, record in enumerate(read_records(folder), 1):
         try:

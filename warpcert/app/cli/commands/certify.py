@@ -107,6 +107,7 @@ def _certify(args: argparse.Namespace, case: Case, job: Job, watch: Watch) -> No
     config |= {"order": "shuffled"} if args.shuffled else {}
     engine = _engine(args, case, job, watch)
     with Store(args.out, config) as store:
+        job.keep(args.out)
         name, count = job.method.name, len(case.indices)
         right = sum(r["certificate"]["label"] == r["true_label"] for r in store.records)
         watch.show(name, len(store.done.intersection(case.indices)), count, f"{right} right")
