@@ -4,6 +4,8 @@ Zero tolerance, in float64 and in float32:
 
     inverse       the true γ is in a surviving cell and the original in its boxes, and so is every other original of the
                   same x' that is found; ‖P T_β x' − P T_{β+γ} x‖ ≤ U(β) of that cell for all of them
+    programs      as inverse, for one cell around the true γ of a small picture: the other originals are those that
+                  linear programs find, each the farthest along the error's gradient of all that lead to the same x'
     certificates  g at the original, with many samples, never contradicts a certificate made from x' alone
 
 Other originals: x' itself (nothing moved), x changed where x' does not see it, and an ascent of the error along
@@ -20,6 +22,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from benchmarks.inverse import worst_consistent
 from benchmarks.soundness.bounds import PREPROCESS, SIGMA
 from benchmarks.soundness.breaking import Row, Task, cases
 from warpcert import methods
@@ -28,6 +31,7 @@ from warpcert.classifier.defence import Defence
 from warpcert.classifier.votes.voting import ABSTAIN
 from warpcert.learn import data, zoo
 from warpcert.originals.functional import Functional
+from warpcert.originals.interval import interval_inverse
 from warpcert.originals.lagrangian.inverse import Lagrangian
 from warpcert.originals.protocol import IntervalInverse, InverseBound, Originals
 from warpcert.threat import Threat
@@ -126,6 +130,34 @@ def inverse_row(row: Row, task: Task, inverse: str, transform: str, defend: str)
             return
 
 
+def programs_row(row: Row, task: Task, transform: str, defend: str) -> None:
+    g = torch.Generator().manual_seed(task.seed)
+    inverse, threats = Lagrangian(steps=3, rounds=2), THREATS[transform]
+    for turn, (kind, picture) in cases(g, task):
+        x = picture[..., :9, :9]
+        preprocess = PREPROCESS[(turn + turn // len(PREPROCESS)) % len(PREPROCESS)]
+        if not bool(preprocess.mask(*x.shape[1:]).any()):
+            preprocess = Preprocess()
+        threat = replace(threats[turn % len(threats)], quantized=turn % 5 != 4)
+        defence = Defence(threat.transform, SIGMA[transform], 0.1, defend, preprocess)
+        gamma = threat.box.uniform(1, g).double()
+        x_attacked = threat.attacked(x, gamma)[0]
+        width = (1e-3, 0.01, 0.05)[turn % 3]
+        low, high = gamma - 0.4 * width, gamma + 0.6 * width
+        low, high = torch.where((low < 0) & (gamma >= 0), 0.0, low), torch.where((high > 0) & (gamma < 0), 0.0, high)
+        boxes = interval_inverse(x_attacked, threat, low, high, refinements=3)
+        what = f"{kind} {list(x.shape)}, {threat.box}, γ = {gamma.tolist()}, turn {turn}"
+        row.check(boxes.possible, f"{what}: no original is possible")
+        found = Originals(x_attacked, threat, low, high, boxes.low, boxes.high, 1, 0.0)
+        beta = torch.cat((defence.draw_beta(7, g).double(), -gamma))
+        for b, bound in zip(beta[:, None], inverse.errors(found, defence, beta), strict=True):
+            _, z = worst_consistent(x_attacked, x, threat, defence, b, gamma, rounds=2)
+            if torch.equal(threat.attacked(z, gamma)[0], x_attacked):
+                row.count(errors(x_attacked, z, gamma, defence, b), bound, what)
+        if row.done(task):
+            return
+
+
 def certificates_row(row: Row, task: Task, merged: bool) -> None:
     """Digits moved by random γ, certified from x' alone (α = 10⁻⁴); then g at the original, 10⁵ samples."""
     model, digits = zoo.load("mnist-rotation").to(task.device), data.load("mnist500")
@@ -152,5 +184,8 @@ def rows() -> Iterator[tuple[str, partial[None]]]:
             continue  # they are proved for rotation and translation
         job = partial(inverse_row, inverse=inverse, transform=transform, defend=defend)
         yield f"inverse: {inverse}, {transform}, defender {defend}", job
+    for transform, defend in itertools.product(("rotation", "translation"), ("bilinear", "bicubic-0.5")):
+        job = partial(programs_row, transform=transform, defend=defend)
+        yield f"inverse: lagrangian against linear programs, {transform}, defender {defend}", job
     for merged in (False, True):
         yield f"certificates: indiv, rotation{', merged' if merged else ''}", partial(certificates_row, merged=merged)

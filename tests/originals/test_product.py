@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_lagrangian import a_cell, defence
+from test_lagrangian import a_cell, defence, one_cell, true_error
 
 from warpcert.classifier.defence import Defence
 from warpcert.originals.chords import corner_taps, corners
 from warpcert.originals.lagrangian.cell import cells
+from warpcert.originals.lagrangian.inverse import Lagrangian
 from warpcert.originals.lagrangian.lens import lens
 from warpcert.originals.lagrangian.product import product_squares
 from warpcert.originals.lagrangian.spectral import _grid, _squares
 from warpcert.originals.lagrangian.view import Gathered, Shifted, view
+from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
 CPU = torch.device("cpu")
@@ -68,6 +70,18 @@ def test_norms_axis_by_axis(shape: tuple[int, int], rank: int) -> None:
         for c in range(2):
             truth = torch.linalg.matrix_norm(k @ above[c] @ k.mT, 2)
             assert bool((truth <= squares[c]).all())
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 9, 1), (2, 3, 2)])
+def test_pictures_that_are_shifted_out_of_sight(shape: tuple[int, int, int]) -> None:
+    """Nothing of x is seen at β + γ: the error is all that is seen of x'."""
+    threat, d = Threat.of("translation", 1), Defence.surface("translation", 1, noise=0.1, interpolation="bilinear")
+    x, gamma = torch.full(shape, 0.6, dtype=torch.float64), torch.tensor([[0.3, 0.2]], dtype=torch.float64)
+    x_attacked, originals = one_cell(x, threat, gamma, 0.01, 0.4)
+    beta = torch.tensor([[40.0, -40.0], [0.1, 0.2]], dtype=torch.float64)
+    for some in (beta[:1], beta):
+        bound = Lagrangian(steps=2).errors(originals, d, some)[:, 0]
+        assert bool((true_error(x, x_attacked, d, some, gamma) <= bound).all()) and float(bound[0]) < 1e-3
 
 
 def test_circles_are_no_products() -> None:

@@ -252,6 +252,8 @@ def _weighed(above: Tensor, diagonal: Tensor) -> Tensor:
     max (Bx)_j / x_j for any x > 0.
     """
     seen = diagonal > 0
+    if not bool(seen.any()):  # all of the picture is shifted out of sight
+        return above.new_zeros(len(above))
     half = diagonal[seen].sqrt()
     matrix = half[:, None] * above[:, seen][:, :, seen].abs() * half
     x = matrix.new_ones(len(matrix), len(half), 1)
