@@ -75,7 +75,7 @@ class VolumesUnseen(Measured):
     name: str
     case: str
     windows: int = 4
-    full: Size = Size(50, n=1000, betas=300)
+    full: Size = Size(100, n=1200, betas=500)
     quick: Size = Size(6, n=1000, betas=60)
 
     def work(self, desk: Desk, folder: Path) -> Work:
@@ -115,7 +115,7 @@ class VolumeShare(Measured):
     case: str
     gamma: float
     E: float
-    full: Size = Size(100, n=600, test=200, rho=0.05)
+    full: Size = Size(200, n=1200, test=1000, rho=0.05)
     quick: Size = Size(6, n=500, test=20, rho=0.1)
 
     def work(self, desk: Desk, folder: Path) -> Work:
@@ -142,7 +142,7 @@ class VolumeCover(Measured):
     name: str
     case: str
     target: float = 1.0  # E of a window, in units of σ_δ
-    full: Size = Size(5, n=2000)
+    full: Size = Size(100, n=2000)
     quick: Size = NONE
 
     def work(self, desk: Desk, folder: Path) -> Work:
@@ -162,7 +162,7 @@ class Shifted(Measured):
 
     name: str
     case: str
-    full: Size = Size(30)
+    full: Size = Size(200)
     quick: Size = Size(6)
 
     def work(self, desk: Desk, folder: Path) -> Work:
