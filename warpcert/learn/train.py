@@ -26,11 +26,13 @@ from warpcert.classifier.storage import load
 from warpcert.learn.checkpoint import CHECKPOINT, append_log, restore, store, trim_log
 from warpcert.learn.data import Dataset
 from warpcert.learn.losses import attack, disagreement, hardest, likeness, margin_loss, mixed_loss, repeat
+from warpcert.learn.photos.pretrained import CLASSES
 from warpcert.learn.photos.restricted import restricted
 from warpcert.learn.photos.tuning import Folded, blended, centred, cropped, started, taught
 from warpcert.learn.proxy import centers_of, plain_proxy, proxy
 from warpcert.learn.recipe import Recipe
 from warpcert.learn.views import Views, generator
+from warpcert.networks.config import LITES
 from warpcert.networks.efficientnet import EfficientNetLite
 from warpcert.networks.weights import Network, channels_last, restored, stored
 
@@ -53,6 +55,9 @@ class _Run:
         )  # class by class: its end is one class
         if recipe.groups and len(data.classes) > len(recipe.groups):
             data = restricted(data)
+        if recipe.start in LITES and not recipe.groups:  # it knows all of ImageNet's classes, of which these are some
+            more = range(len(data.classes), CLASSES)
+            data = replace(data, classes=(*data.classes, *map(str, more)))
         self.recipe, self.device = recipe, device
         self.kept = data.part(0, len(data) - held)
         self.held = data.part(len(data) - held, len(data))

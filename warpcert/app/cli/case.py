@@ -16,6 +16,7 @@ from warpcert.classifier import Classifier
 from warpcert.errors.calibration import Calibration
 from warpcert.learn import data
 from warpcert.learn.foreign import Opened, absolute, open_model
+from warpcert.learn.photos.restricted import restricted
 from warpcert.methods import Method
 from warpcert.runs.job import Named, device_of
 from warpcert.threat import Threat
@@ -55,6 +56,9 @@ def open_case(args: argparse.Namespace) -> Case:
     device = device_of(args.device)
     dataset, indices = pictures_of(args)
     classifier, classes = classifier_of(args, dataset.shape, device)
+    if _groups(classifier) and classes < len(dataset.classes):
+        dataset = restricted(dataset)
+        indices = _meant(args, dataset)
     if classes < len(dataset.classes):
         raise ValueError(f"the model knows {classes} classes, but {args.data} has {len(dataset.classes)}")
     source = Named(absolute(args.model), dataset.shape, classifier.facts, classifier.fingerprint)
@@ -65,13 +69,22 @@ def pictures_of(args: argparse.Namespace) -> tuple[data.Dataset, range]:
     """The dataset, and which of its pictures are meant."""
     dataset = data.load(args.data, args.split, args.data_root)
     dataset = dataset.shuffled() if args.shuffled else dataset
+    return dataset, _meant(args, dataset)
+
+
+def _groups(classifier: Classifier) -> bool:
+    """Whether it knows groups of ImageNet's classes: of a dataset of these, it is asked about those in a group."""
+    return bool(getattr(getattr(classifier.network, "config", None), "groups", ()))
+
+
+def _meant(args: argparse.Namespace, dataset: data.Dataset) -> range:
     indices = range(args.start, args.start + args.count)
     if indices.stop > len(dataset):
         raise ValueError(
             f"{args.data} has {len(dataset)} pictures: {args.count} from number {args.start} are not there; "
             "choose a smaller --count or --start"
         )
-    return dataset, indices
+    return indices
 
 
 def classifier_of(
