@@ -10,7 +10,7 @@ from typing import Any, final
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.transforms import Box, Steps, Tone, Transform, kernels
+from warpcert.transforms import Box, Flow, Steps, Tone, Transform, kernels
 
 __all__ = ["Threat"]
 
@@ -183,10 +183,12 @@ class Threat:
     @property
     def floats(self) -> tuple[str, ...]:
         """The floating-point types in which `attacked` stays within the tolerance, so far as that is known: of tones,
-        rounded to 8 bits, from an 8-bit picture.
+        and of bilinear flows that one scalar leads, rounded to 8 bits, from an 8-bit picture (under flows a small one).
         """
         rest = self.after_shifts
-        if not self.quantized or rest is None or not isinstance(rest.transform, Tone):
+        if not self.quantized or rest is None or not isinstance(rest.transform, Flow | Tone):
+            return ()
+        if rest.transform.interpolates and self.interpolation != "bilinear":
             return ()
         return rest.transform.follows(self.off_by, max(map(abs, (*rest.box.lower, *rest.box.upper))))
 

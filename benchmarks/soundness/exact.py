@@ -4,6 +4,8 @@ Zero tolerance, with pictures and attackers in float64 and in float32, who round
 
     exact         what a classifier sees of x' is among the pictures that were enumerated, of those with an onset of at
                   most γ: for random γ, at the ends of every crossing, in it, and close by
+    ties          the same where many pixels change at one parameter: at and beside the numbers at which the program
+                  turns one of them, in float64 from 8 bits and from the picture's floats
     certificates  f answers as certified for every x' that is handed over within the certified range
 
 Rows with levels draw the step from 2 … 64. Whoever does not round hands over float32 pictures, and in float64 errs on
@@ -29,7 +31,7 @@ from warpcert.classifier.rounding import level
 from warpcert.exhaustive.crossings import Crossings, find_crossings
 from warpcert.exhaustive.enumeration import Plan, images, plan
 from warpcert.threat import Threat
-from warpcert.transforms import Box
+from warpcert.transforms import Box, Flow, Tone, Transform
 
 AVERAGED = ("blur",)
 TRANSFORMS = ("rotation", "scaling", "shear", *NEW, *POINTWISE, *GRADED, *AVERAGED)
@@ -122,7 +124,7 @@ def exact_row(row: Row, task: Task, transform: str, picture: str, arithmetic: st
         if made.total > 2**20 or (float32 and made.bundles):
             continue
         gamma = searched(crossings, attacker, max(1, min(4 * MOST, task.pairs) * 16 // (16 + x.numel())), g)
-        exactly = bool(made.bundles) and attacker.threat.quantized
+        exactly = bool(made.bundles) and attacker.threat.quantized and not made.followed
         if exactly:  # about exact arithmetic on the 8-bit picture: at the very root float64 may differ
             away = crossings.upper.new_tensor([1e-11])
             at = torch.searchsorted(crossings.upper, gamma - away).clamp_(max=len(crossings) - 1)
@@ -132,6 +134,54 @@ def exact_row(row: Row, task: Task, transform: str, picture: str, arithmetic: st
         what = f"turn {turn}, {kind} {list(x.shape)}, {box}, step {step}"
         for part in gamma[gamma < made.doubt].split(max(1, WORK // x.numel())):
             row.check(known.holds(level(attacker.hands_over(start, part, g), step), part), what)
+
+
+def ties_row(row: Row, task: Task, transform: str) -> None:
+    """Symmetric pictures, grey in three channels: their ties are as large as their symmetry."""
+    g = torch.Generator().manual_seed(task.seed + 4)
+    for turn, (kind, x) in cases(g, task):
+        if row.done(task):
+            return
+        side = min(8, *x.shape[1:])
+        x = x[0, :side, :side]
+        for other in (x.T, x.flip(0), x.flip(1)):
+            x = torch.maximum(x, other)
+        x = (255 * x).round().to(task.device).repeat(3, 1, 1).float() / 255
+        box = BOXES[transform][turn % len(BOXES[transform])].scaled(0.2)
+        threat, step = Threat(transforms.get(transform), box), 2 ** int(torch.randint(0, 5, (), generator=g))
+        crossings = find_crossings(x, threat, threat.off_by, step)
+        for sign, half in ((1, crossings.from_zero()), (-1, crossings.mirrored().from_zero())):
+            made = plan(half)
+            if made.followed and made.doubt == torch.inf:
+                known, gamma = Known(made, g), _near_ties(made, threat, sign, g)
+                what = f"turn {turn}, {kind} {list(x.shape)}, {box}, step {step}"
+                for start in (x.double(), (255 * x.double()).round() / 255):
+                    for part in gamma.split(max(1, WORK // x.numel())):
+                        row.check(known.holds(level(threat.attacked(start, sign * part[:, None]), step), part), what)
+
+
+def _parameter(transform: Transform, s: Tensor) -> Tensor:
+    """γ of which s is the amount, roughly."""
+    if isinstance(transform, Tone):
+        return s if transform.pivot is None else s.log()
+    assert isinstance(transform, Flow)
+    rate = transform.generator[0][0]
+    return s.log() / rate if rate else s
+
+
+def _near_ties(made: Plan, threat: Threat, sign: int, g: torch.Generator) -> Tensor:
+    """Up to `MOST` parameters of one half, against |γ|."""
+    c, tied = made.crossings, made.bundled[made.step].nonzero()[:, 0]
+    tied = tied[torch.randperm(len(tied), generator=g)[:400].to(tied.device)]
+    found = [made.crossings.lower[tied], made.crossings.upper[tied]]
+    for program in c.programs:
+        if (turns := program.turns(c.tied(tied))) is not None:
+            gamma = sign * _parameter(threat.transform, turns[1])
+            some = gamma[torch.randperm(len(gamma), generator=g)[: MOST // 16].to(gamma.device)]
+            away = 2.0**-54 * torch.arange(-4, 5, device=some.device)
+            found.append((some[:, None] + away).flatten())
+    gamma, last = torch.cat(found), max(sign * threat.box.lower[0], sign * threat.box.upper[0])
+    return gamma[gamma.isfinite() & (gamma >= 0) & (gamma <= last)]
 
 
 def certificates_row(row: Row, task: Task, transform: str, how: str) -> None:
@@ -176,5 +226,7 @@ def rows() -> Iterator[tuple[str, partial[None]]]:
             continue  # float32 errs by more than the tolerance of the others
         job = partial(exact_row, transform=name, picture=picture, arithmetic=arithmetic, how=how)
         yield f"exact: {name}, x {picture}, T {arithmetic}{hows[how]}", job
+    for name in ("scaling", "shear", *POINTWISE):
+        yield f"ties: {name}", partial(ties_row, transform=name)
     for how, name in itertools.product(hows, TRANSFORMS):
         yield f"certificates: exact, {name}{hows[how]}", partial(certificates_row, transform=name, how=how)

@@ -356,7 +356,6 @@ def synthetic(lower: list[float], upper: list[float], equation: list[int], after
         low=level.clamp(max=10),
         high=level.clamp(min=10),
         equation=torch.tensor(equation)[:, None] * torch.tensor([2, -1, 0, 0, 0, 0]) + torch.tensor([0, 0, 1, 0, 0, 0]),
-        switch=torch.zeros(n, 0, dtype=torch.float64),
     )
 
 

@@ -15,11 +15,11 @@ from warpcert import certificates, methods
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
 from warpcert.classifier.rounding import level
-from warpcert.exhaustive import crossings as finding
 from warpcert.exhaustive import isolation
+from warpcert.exhaustive import programs as following
 from warpcert.exhaustive.crossings import Crossings, find_crossings
 from warpcert.exhaustive.enumeration import Plan, images, plan
-from warpcert.exhaustive.programs import Program, programs, switches
+from warpcert.exhaustive.programs import Program, Tied, programs, switches
 from warpcert.exhaustive.verify import Terms, verify
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Tone
@@ -50,6 +50,25 @@ VALUES = {  # many of which meet their thresholds together
     "contrast": (12, 36, 60, 84, 108, 132, 156, 204),
     "fading": (131, 124, 138, 117, 145, 110, 152, 103),
 }
+
+
+MOVED = {"scaling": Threat.of("scaling", -12, 15), "shear": Threat.of("shear", 12)}
+
+
+def mirrored(kind: str, floats: bool = False) -> Tensor:
+    """Pictures of which many pixels meet their thresholds together when they are scaled or sheared."""
+    g = torch.Generator().manual_seed(4)
+    x = torch.randint(0, 256, (6, 6), generator=g)
+    if kind == "flat":
+        x = torch.full_like(x, 201)
+    elif kind == "dyadic":
+        x = 2 ** (3 + x % 5)
+    elif kind == "symmetric":
+        for turned in (x.flip(0), x.flip(1), x.T):
+            x = torch.maximum(x, turned)
+        x = torch.maximum(torch.maximum(x, x.flip(0)), x.flip(1))
+    x = x.to(torch.uint8).repeat(3, 1, 1)
+    return x.float() / 255 if floats else x
 
 
 def busy(key: str, floats: bool = False) -> Tensor:
@@ -93,15 +112,18 @@ def attacks(c: Crossings, made: Plan, threat: Threat, dtype: torch.dtype, count:
     """
     g = torch.Generator().manual_seed(2)
     low, high = threat.box.lower[0], threat.box.upper[0]
-    bundled = made.bundled[made.step]
+    if not made.bundles:
+        return
+    bundled = made.bundled[made.step].nonzero()[:, 0]
     lower, upper, step = (t[bundled] for t in (made.crossings.lower, made.crossings.upper, made.step))
-    switch, ties = made.crossings.switch[bundled], made.bundled.nonzero()[:, 0]
+    turns = [turned_at(program, made.crossings, bundled) for program in made.crossings.programs]
+    ties = made.bundled.nonzero()[:, 0]
     for tie in ties[torch.linspace(0, len(ties) - 1, min(len(ties), 6)).long()].tolist():
         own = step == tie
-        gamma = switch[own].unique()
-        gamma = gamma.log() if threat.transform.pivot is not None else gamma
+        gamma = torch.cat([moment[own[event]] for event, moment in turns]).unique()
         middle = (lower[own].max() + upper[own].min()) / 2
         turn = torch.cat((gamma[gamma.isfinite()], middle[None], *_around(middle, g))).to(dtype)
+        turn = turn[torch.randperm(len(turn), generator=g)[: max(40, count // 30)]]
         near = beside(turn, max(8, count // (3 * len(turn)))).flatten()
         a, b = float(lower[own].min()), float(upper[own].max())
         at_random = a + (b - a) * torch.rand(count // 3, generator=g, dtype=torch.float64)
@@ -111,6 +133,19 @@ def attacks(c: Crossings, made: Plan, threat: Threat, dtype: torch.dtype, count:
         yield gamma[(gamma.double() >= low) & (gamma.double() <= high)]
 
 
+def turned_at(program: Program, c: Crossings, event: Tensor) -> tuple[Tensor, Tensor]:
+    """Which of the events turn, and at which γ, roughly."""
+    found = program.turns(c.tied(event))
+    assert found is not None
+    s = found[1]
+    transform: Any = program.transform  # type: ignore[attr-defined]
+    if isinstance(transform, Tone):
+        return found[0], s if transform.pivot is None else s.log()
+    rate = transform.generator[0][0]
+    gamma = s.log() / rate if rate else s
+    return found[0], -gamma if c.turned else gamma
+
+
 def _around(middle: Tensor, g: torch.Generator) -> list[Tensor]:
     """Where e^γ, computed, takes its next values."""
     return [middle + k * 2.0**-53 * torch.arange(-40, 41, dtype=torch.float64) for k in (0.5, 1.0)]
@@ -118,22 +153,27 @@ def _around(middle: Tensor, g: torch.Generator) -> list[Tensor]:
 
 def missed(x: Tensor, threat: Threat, step: int, dtype: torch.dtype, count: int, c: Crossings | None = None) -> int:
     """How many attacks of `Threat.attacked`, in floating point, were not enumerated, or with too late an onset."""
-    c = find_crossings(x, threat, threat.off_by, step) if c is None else c
-    halves = [(1, c.from_zero()), (-1, c.mirrored().from_zero())]
+    every = find_crossings(x, threat, threat.off_by, step)
     starts = [x.to(dtype)] if x.is_floating_point() else []
     starts += [(255 * x.double()).round().to(dtype) / 255 if starts else x.to(dtype) / 255]
     wrong = tried = 0
-    for side, half in halves:
+    for side in (1, -1):
+        true, half = (_half(one, side) for one in (every, c or every))
         made = plan(half)
         assert made.unresolved == 0
         known = Known(made)
-        for gamma in attacks(half, made, _turned(threat, side), dtype, count):
+        for gamma in attacks(true, plan(true), _turned(threat, side), dtype, count):
             for start in starts:
-                handed = level(threat.attacked(start, side * gamma[:, None]), step)
-                wrong += int(known.missing(handed, gamma.double()).sum())
+                for some in gamma.split(20_000):
+                    handed = level(threat.attacked(start, side * some[:, None]), step)
+                    wrong += int(known.missing(handed, some.double()).sum())
                 tried += len(gamma)
-    assert tried
+    assert tried or not plan(every).bundles
     return wrong
+
+
+def _half(c: Crossings, side: int) -> Crossings:
+    return (c if side > 0 else c.mirrored()).from_zero()
 
 
 def _turned(threat: Threat, side: int) -> Threat:
@@ -146,8 +186,53 @@ def _turned(threat: Threat, side: int) -> Threat:
 def test_every_attack_in_float64_is_enumerated(key: str, floats: bool, step: int) -> None:
     x, threat = busy(key, floats), THREATS[key]
     c = find_crossings(x, threat, threat.off_by, step)
-    assert c.switch.shape[1] == 1 + floats and plan(c).bundles and plan(c).followed
+    assert len(c.programs) == 1 + floats and plan(c).bundles and plan(c).followed
     assert missed(x, threat, step, torch.float64, 100_000 if step == 1 else 10_000, c) == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "floats", "step"),
+    [
+        ("scaling", "random", True, 8),
+        ("scaling", "flat", False, 1),
+        ("scaling", "symmetric", True, 8),
+        ("scaling", "symmetric", False, 1),
+        ("scaling", "dyadic", False, 1),
+    ],
+)
+def test_every_attack_by_a_flow_in_float64_is_enumerated(key: str, kind: str, floats: bool, step: int) -> None:
+    x, threat = mirrored(kind, floats), MOVED[key]
+    c = find_crossings(x, threat, threat.off_by, step)
+    halves = [plan(_half(c, side)) for side in (1, -1)]
+    assert len(c.programs) == 1 + floats and all(half.followed for half in halves if half.bundles)
+    assert any(half.bundles for half in halves) or kind == "random"
+    assert missed(x, threat, step, torch.float64, 1000) == 0
+
+
+def test_exact_arithmetic_misses_attacks_by_a_flow() -> None:
+    """The same attacks all are among the pictures of the program."""
+    x, threat = mirrored("symmetric"), MOVED["scaling"]
+    exactly = replace(find_crossings(x, threat), programs=())
+    assert missed(x, threat, 1, torch.float64, 1000, exactly) > 0
+
+
+@pytest.mark.parametrize("key", list(MOVED))
+def test_turns_of_a_flow_are_those_of_all_numbers_around(key: str) -> None:
+    """Tried one by one, far beyond most windows: before the first turn, between, and after the last."""
+    x, threat = mirrored("symmetric", True), MOVED[key]
+    c = find_crossings(x, threat)
+    tied = c.tied((c.lower.abs() > 0.06).nonzero()[::4, 0])
+    rising = tied.rises == (threat.transform.direction > 0)  # type: ignore[attr-defined]
+    for program in c.programs:
+        found = program.turns(tied)
+        assert found is not None
+        times = torch.bincount(found[0], minlength=len(tied.pixel))
+        assert bool((times % 2 == 1).all()) and int(times.max()) > 1
+        for i in (*times.argsort(descending=True)[:12].tolist(), *range(0, len(times), 1 + len(times) // 12)):
+            turns = found[1][found[0] == i]
+            s = beside(turns[:1], 4000)[0]
+            happened = program.passed(tied.pixel[i].expand(len(s)), s, tied.least[i]) == rising[i]
+            assert torch.equal(happened, torch.searchsorted(turns, s, right=True) % 2 > 0)
 
 
 @pytest.mark.parametrize("key", list(THREATS))
@@ -157,7 +242,7 @@ def test_within_a_larger_tolerance_float32_is_enumerated_too(key: str) -> None:
     for dtype in (torch.float32, torch.float64):
         assert missed(x, threat, 1, dtype, 20_000) == 0
     assert replace(threat, tolerance=1e-17).floats == replace(threat, quantized=False).floats == ()
-    assert find_crossings(x, threat, 1e-17).switch.shape[1] == 0
+    assert not find_crossings(x, threat, 1e-17).programs
     assert not plan(find_crossings(x, threat, 1e-17)).followed, "less exact than it is claimed to be"
 
 
@@ -166,7 +251,7 @@ def test_the_second_tie_of_brightness() -> None:
     x, threat = torch.arange(256, dtype=torch.uint8).view(1, 16, 16), Threat.of("brightness", 0.01)
     c = find_crossings(x, threat)
     handed = level(threat.attacked(x.double() / 255, torch.tensor([[1.5 / 255]], dtype=torch.float64)), 1)
-    before = plan(replace(c, switch=c.switch[:, :0]))
+    before = plan(replace(c, programs=()))
     assert before.bundles and not before.followed
     wanted = rows(handed.flatten(1).numpy())
     assert not wanted <= rows(everything(before)[0]) and wanted <= rows(everything(plan(c))[0])
@@ -185,24 +270,40 @@ def test_a_tie_alone_is_asked_about_without_what_is_before_and_after_it(key: str
     assert not rows(pictures[:spine]) & rows(pictures[spine:])
 
 
-def merged(c: Crossings, number: int) -> Crossings:
-    """Two moments of a program are taken for one, at one of the ties."""
-    made = plan(c)
-    moments = made.crossings.switch[made.bundled[made.step], 0].unique()
-    apart = (moments.diff() < 1e-14).nonzero()[:, 0]
-    pair = moments[apart[number % len(apart)] :][:2]
-    return replace(c, switch=torch.where(c.switch == pair[0], pair[1], c.switch))
+@final
+class Merged(Program):
+    """Takes two neighbouring moments of a program for one, at one of the ties."""
+
+    def __init__(self, program: Program, number: int) -> None:
+        self.program, self.number, self.direction = program, number, program.direction
+        self.start, self.transform = program.start, program.transform  # type: ignore[attr-defined]
+
+    def rises(self, pixel: Tensor, rises: Tensor) -> Tensor:
+        return self.program.rises(pixel, rises)
+
+    def value(self, pixel: Tensor, s: Tensor) -> Tensor:
+        return self.program.value(pixel, s)
+
+    def turns(self, tied: Tied) -> tuple[Tensor, Tensor] | None:
+        found = self.program.turns(tied)
+        assert found is not None
+        moments = found[1].unique()
+        apart = (moments.diff() < 1e-14).nonzero()[:, 0]
+        if not len(apart):
+            return found
+        pair = moments[apart[self.number % len(apart)] :][:2]
+        return found[0], torch.where(found[1] == pair[0], pair[1], found[1])
 
 
-@pytest.mark.parametrize("key", ["brightness", "darker"])
+@pytest.mark.parametrize("key", ["brightness", "darker", "scaling"])
 def test_a_moment_that_is_left_out_is_noticed(key: str) -> None:
-    threat = replace(THREATS[key], box=Box((-0.007,), (0.0,)) if key == "darker" else Box((0.0,), (0.007,)))
-    x = busy(key)
+    boxes = {"brightness": Box((0.0,), (0.007,)), "darker": Box((-0.007,), (0.0,)), "scaling": Box((0.0,), (0.1,))}
+    threat, x = replace((THREATS | MOVED)[key], box=boxes[key]), busy(key) if key in VALUES else mirrored("symmetric")
     c = find_crossings(x, threat)
     assert missed(x, threat, 1, torch.float64, 3000, c) == 0
     every, fewer = rows(everything(plan(c))[0]), 0
-    for number in range(12):
-        other = merged(c, number)
+    for number in range(12 if key in VALUES else 3):
+        other = replace(c, programs=tuple(Merged(program, number) for program in c.programs))
         if rows(everything(plan(other))[0]) != every:  # no tie of exact arithmetic looks the same
             assert missed(x, threat, 1, torch.float64, 3000, other) > 0
             fewer += 1
@@ -215,7 +316,7 @@ def test_thresholds_looked_for_in_half_of_the_range_are_noticed(monkeypatch: pyt
     def half(program: Program, pixel: Tensor, least: Tensor, ends: tuple[float, float]) -> Tensor:
         return switches(program, pixel, least, (ends[0] / 2, ends[1] / 2))
 
-    monkeypatch.setattr(finding, "switches", half)
+    monkeypatch.setattr(following, "switches", half)
     assert missed(x, threat, 1, torch.float64, 3000) > 0
 
 
@@ -226,7 +327,7 @@ def test_a_threshold_at_another_level_is_noticed(off: int, monkeypatch: pytest.M
     def other(program: Program, pixel: Tensor, least: Tensor, ends: tuple[float, float]) -> Tensor:
         return switches(program, pixel, torch.where(pixel % 2 == 0, least, least + off), ends)
 
-    monkeypatch.setattr(finding, "switches", other)
+    monkeypatch.setattr(following, "switches", other)
     assert missed(x, threat, 1, torch.float64, 3000) > 0
 
 
@@ -237,7 +338,7 @@ def test_thresholds_are_the_first_numbers_that_pass_them(key: str, dtype: torch.
     threat, x = replace(THREATS[key], tolerance=1e-6), busy(key)
     c = find_crossings(x, threat, 1e-6)
     for program in (p for p in programs(threat, x, x.double(), 1e-6) if p.start.dtype == dtype):
-        rises = program.rises(c.pixel)
+        rises = program.rises(c.pixel, c.after > c.before)
         assert torch.equal(rises, c.after > c.before)
         t = switches(program, c.pixel, c.high, c.gamma)
         s = t.to(dtype)
@@ -249,16 +350,32 @@ def test_thresholds_are_the_first_numbers_that_pass_them(key: str, dtype: torch.
         assert not bool((program.passed(c.pixel, below, c.high) == rises)[t.isfinite()].any())
 
 
+@final
+class Numbered(Program):
+    """Pixels turn in their order."""
+
+    direction = 1
+
+    def rises(self, pixel: Tensor, rises: Tensor) -> Tensor:
+        return rises
+
+    def value(self, pixel: Tensor, s: Tensor) -> Tensor:
+        raise AssertionError
+
+    def turns(self, tied: Tied) -> tuple[Tensor, Tensor] | None:
+        return torch.arange(len(tied.pixel)), tied.pixel.double()
+
+
 def test_neighbours_that_meet_another_event_of_their_pixel_are_not_followed() -> None:
     """Two bundles whose intervals overlap, one pixel in both: which of its levels holds cannot be told."""
-    level, key = torch.tensor([10, 10, 11, 10]), torch.tensor([[2, -1, 0, 0, 0, 0]] * 2 + [[3, -1, 0, 0, 0, 0]] * 2)
+    level, key = torch.tensor([10, 10, 11, 11]), torch.tensor([[2, -1, 0, 0, 0, 0]] * 2 + [[3, -1, 0, 0, 0, 0]] * 2)
 
     def made(lower: list[float], upper: list[float]) -> Plan:
         ends = torch.tensor(lower).double(), torch.tensor(upper).double()
-        start, pixel = torch.full((1, 1, 3), 10, dtype=torch.uint8), torch.tensor([0, 1, 0, 2])
-        switch = torch.arange(4)[:, None].double()
-        columns = (pixel, *ends, level, level + 1, level, level + 1, key, switch)
-        return plan(Crossings(start, (-1.0, 100.0), 0.0, *columns).take(ends[1].argsort()), limit=3)
+        start, pixel = torch.tensor([[[10, 10, 11]]], dtype=torch.uint8), torch.tensor([0, 1, 0, 2])
+        columns = (pixel, *ends, level, level + 1, level, level + 1, key)
+        found = Crossings(start, (-1.0, 100.0), 0.0, *columns, (Numbered(),)).take(ends[1].argsort())
+        return plan(found, limit=3)
 
     apart, together = made([0, 0.5, 10, 10.5], [1, 1.5, 11, 11.5]), made([0, 0.5, 2, 1.8], [1, 3.0, 4, 3.5])
     assert apart.bundles == together.bundles == 2 and apart.followed and not together.followed

@@ -151,6 +151,20 @@ def test_no_original_exceeds_the_bound(
     assert bool((truth <= boxed(batch.pick(0), xa.shape, d, b, seen)).all())
 
 
+@pytest.mark.parametrize("name", ["rotation", "translation"])
+def test_where_all_pixels_were_rounded_by_half_a_level_the_bound_is_tight(name: str) -> None:
+    """No P and no turn: ‖e‖² = Σ doubt² for such an original, which is λτ but for 3 %."""
+    g, threat = torch.Generator().manual_seed(1), Threat.of(name, 2)
+    d = Defence.surface(name, 30, noise=0.1, interpolation="bilinear", preprocess=Preprocess())
+    x_attacked = (255 * (0.2 + 0.6 * torch.rand(1, 7, 7, generator=g, dtype=torch.float64))).round() / 255
+    x = x_attacked + (2 * torch.randint(0, 2, x_attacked.shape, generator=g) - 1) * 0.4999 / 255
+    gamma = torch.zeros(1, threat.transform.dim, dtype=torch.float64)
+    handed, originals = one_cell(x, threat, gamma, 1e-6, 0.0)
+    assert torch.equal(handed, x_attacked)
+    truth, bound = true_error(x, handed, d, gamma, gamma), Lagrangian(steps=8).errors(originals, d, gamma)[:, 0]
+    assert bool((truth <= bound).all()) and bool((bound <= 1.03 * truth).all())
+
+
 def a_cell(
     seed: int, name: str = "rotation", width: float = 0.01, size: int = 8
 ) -> tuple[Tensor, Tensor, Threat, Originals]:

@@ -8,7 +8,7 @@ from warpcert.classifier.defence import Defence
 from warpcert.classifier.front import FRONTS
 from warpcert.numerics.box import Box
 from warpcert.threat import Threat
-from warpcert.transforms import Preprocess, Tone, Transform
+from warpcert.transforms import Flow, Preprocess, Tone, Transform
 
 __all__ = [
     "Entries",
@@ -45,11 +45,14 @@ def attacker(threat: Threat) -> str:
 
 
 def program(threat: Threat, origin: str = "") -> str:
-    """What an attacker does who computes a tone in floating point, as the package's own does."""
+    """What an attacker does who computes in floating point, as the package's own does."""
     t = threat.transform.parts[-1]
-    if not isinstance(t, Tone) or not (types := threat.floats):
+    if not isinstance(t, Flow | Tone) or not (types := threat.floats):
         raise ValueError(f"no program of {t.name} stays within a tolerance of {threat.off_by:g}")
-    return f"computes {t.formula} in {' or '.join(types)}{origin}, clamps, multiplies by 255 and rounds half to even"
+    what = f"{t.formula} in {' or '.join(types)}{origin}"
+    if t.interpolates:
+        what += ", interpolates in the order of Threat.attacked"
+    return f"computes {what}, clamps, multiplies by 255 and rounds half to even"
 
 
 def smoothed(defence: Defence, *, nested: bool = False) -> str:

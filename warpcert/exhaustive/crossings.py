@@ -20,6 +20,7 @@ levels are measured inside each gap and checked against the events at its ends.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -30,12 +31,14 @@ from warpcert.classifier.front import Front
 from warpcert.classifier.rounding import check_step
 from warpcert.exhaustive.isolation import Events, isolated, nearest, strides
 from warpcert.exhaustive.paths import Chosen, Path, Values, path_of
-from warpcert.exhaustive.programs import Program, programs, switches
+from warpcert.exhaustive.programs import Program, Tied, programs
 from warpcert.exhaustive.relative import Relative
 from warpcert.threat import Threat
-from warpcert.transforms import Gradation
+from warpcert.transforms import Gradation, Tone
 
-__all__ = ["Crossings", "find_behind", "find_crossings", "joined", "levels", "settled"]
+__all__ = ["Crossings", "Turns", "find_behind", "find_crossings", "hull", "joined", "levels", "settled", "turns_of"]
+
+Turns = tuple[Tensor, Tensor]  # events, and the moments at which they turn
 
 
 @final
@@ -54,14 +57,18 @@ class Crossings:
     low: Tensor  # int64 [E]: inside, every level from low …
     high: Tensor  # int64 [E]: … to high may occur
     equation: Tensor  # int64 [E,6]: overlapping events with proportional rows cross at exactly the same γ; 0: not known
-    switch: Tensor  # float64 [E,P]: in the order of these the events with an equation happen in each of P programs
+    programs: tuple[
+        Program, ...
+    ] = ()  # of attackers who compute in floating point; events with an equation follow them
+    step: int = 1
+    turned: bool = False  # whether it is against −γ
 
     def __len__(self) -> int:
         return self.pixel.numel()
 
     def take(self, event: Tensor) -> Crossings:
         """These events, in this order."""
-        columns = ("pixel", "lower", "upper", "before", "after", "low", "high", "equation", "switch")
+        columns = ("pixel", "lower", "upper", "before", "after", "low", "high", "equation")
         return replace(self, **{name: getattr(self, name)[event] for name in columns})
 
     def mirrored(self) -> Crossings:
@@ -74,7 +81,7 @@ class Crossings:
             upper=-self.lower,
             before=self.after,
             after=self.before,
-            switch=-self.switch,
+            turned=not self.turned,
         )
         return turned.take(turned.upper.argsort(stable=True))
 
@@ -83,6 +90,14 @@ class Crossings:
         start, gamma = self._settled(self.upper < 0), (0.0, self.gamma[1])
         right = replace(self, start=start, gamma=gamma, lower=self.lower.clamp_min(0))
         return right.take((self.upper >= 0).nonzero()[:, 0])
+
+    def tied(self, event: Tensor) -> Tied:
+        """These events, with an equation, as programs take them."""
+        c, (first, last) = self.take(event), self.gamma
+        least, rises = self.step * c.high - self.step // 2, (c.after > c.before) != self.turned
+        if self.turned:
+            return Tied(c.pixel, least, rises, -c.upper, -c.lower, (-last, -first))
+        return Tied(c.pixel, least, rises, c.lower, c.upper, (first, last))
 
     def _settled(self, passed: Tensor) -> Tensor:
         """The image after the first events of each pixel, those that have passed: settled levels meet."""
@@ -93,7 +108,7 @@ class Crossings:
 
 def joined(parts: list[Crossings]) -> Crossings:
     """Those of several vectors, laid end to end."""
-    names = ("lower", "upper", "before", "after", "low", "high", "equation", "switch")
+    names = ("lower", "upper", "before", "after", "low", "high", "equation")
     start = torch.cat([part.start.flatten() for part in parts])
     ends, pixel = 0, list[Tensor]()
     for part in parts:
@@ -136,11 +151,13 @@ def find_crossings(
     shape = own[0].shape
     # Equations are about exact values. Who rounds these hands over what they give; unrounded they become floats first.
     exact = whole and threat.quantized
-    followed = programs(threat, *own, tolerance) if exact else []
+    whole_seen = read is None or isinstance(threat.transform, Tone)  # programs of flows read the pixels around, too
+    followed = programs(threat, *own, tolerance) if exact and whole_seen else []
     tolerance += _away(x, value, path) if whole else 0.0
     margin, every = path.off(tolerance) + path.slack, torch.arange(shape.numel(), device=x.device)
     events = isolated(path, strides(path, every, first, last), margin, max(abs(first), abs(last)))
-    return _follow(settled(path, events, shape, (first, last), tolerance, path if exact else None), followed, step)
+    found = settled(path, events, shape, (first, last), tolerance, path if exact else None)
+    return _follow(replace(found, step=step), followed)
 
 
 def find_behind(
@@ -212,22 +229,46 @@ def settled(
         look = path.look(pixel, (lower + upper) / 2, (upper - lower) / 2 + 1e-9)  # 1e-9: clear of other cells for sure
         known = look.smooth & pair & (before != after) & ~(early & late)
         equation = exact.equation(look.piece, pixel, low, (before - after).sign()) * known[:, None]
-    image, still = start.to(torch.uint8).reshape(shape), still.new_empty(pixel.numel(), 0)
-    columns = (pixel, lower, upper, before, after, low, high, equation, still)
+    image = start.to(torch.uint8).reshape(shape)
+    columns = (pixel, lower, upper, before, after, low, high, equation)
     return Crossings(image, gamma, tolerance, *columns).take(upper.argsort(stable=True))
 
 
-def _follow(c: Crossings, followed: list[Program], step: int) -> Crossings:
-    """With the order in which the programs switch. An event that goes the other way than its program is no part of a
-    coincidence.
-    """
-    if not followed:
-        return c
+def _follow(c: Crossings, followed: list[Program]) -> Crossings:
+    """With the programs. An event that goes the other way than its program is no part of a coincidence."""
     known, rises = (c.equation != 0).any(1), c.after > c.before
     for program in followed:
-        known &= program.rises(c.pixel) == rises
-    event, switch = known.nonzero()[:, 0], c.lower.new_zeros(len(c), len(followed))
-    for i, program in enumerate(followed):
-        least = step * c.high[event] - step // 2
-        switch[event, i] = switches(program, c.pixel[event], least, c.gamma)
-    return replace(c, equation=c.equation * known[:, None], switch=switch)
+        known &= program.rises(c.pixel, rises) == rises
+    return replace(c, equation=c.equation * known[:, None], programs=tuple(followed))
+
+
+def hull(c: Crossings, group: Tensor, count: int, whole: bool) -> tuple[Tensor, Tensor]:
+    """The intervals of groups: what their events have in common or, if `whole`, all that they cover."""
+    sign = -1 if whole else 1
+    lower = c.lower.new_full((count,), -math.inf).scatter_reduce(0, group, sign * c.lower, "amax")
+    upper = c.lower.new_full((count,), math.inf).scatter_reduce(0, group, sign * c.upper, "amin")
+    return sign * lower, sign * upper
+
+
+def _apart(c: Crossings, group: Tensor) -> bool:
+    """Whether the events of a pixel lie in groups that do not meet."""
+    lower, upper = (end[group] for end in hull(c, group, int(group.max()) + 1, True))
+    order = c.lower.argsort(stable=True)
+    order = order[c.pixel[order].argsort(stable=True)]
+    same = c.pixel[order][1:] == c.pixel[order][:-1]
+    return not bool((same & (lower[order][1:] <= upper[order][:-1])).any())
+
+
+def turns_of(c: Crossings, group: Tensor) -> list[Turns]:
+    """For each program which events turn, and when, in the order of γ; none if one cannot be followed."""
+    _, group, size = torch.unique(group, return_inverse=True, return_counts=True)
+    tied = (size > 1)[group].nonzero()[:, 0]
+    if not tied.numel() or not _apart(c, group):
+        return []
+    found = list[Turns]()
+    for program in c.programs:
+        turns = program.turns(c.tied(tied))
+        if turns is None:
+            return []
+        found.append((tied[turns[0]], turns[1] * (-program.direction if c.turned else program.direction)))
+    return found

@@ -33,27 +33,27 @@ equations V − (k+½) = 0 (in integers, compared exactly) are bundled: the unio
 common root. Left of it none has switched, right of it all have, on it all values lie on thresholds. An attacker who
 does not round has no bundles: even exact values are handed over as floats, which near γ* are off to either side.
 
-Programs. An attacker who computes in floating point does not switch all of a bundle at once. But by `programs` each
-event e has a number t_e so that at the scalar s of γ it has happened if and only if t_e ≤ s (mirrored: −t_e < −s). So
-its pictures near γ* are those in which the events with the j least numbers have happened, j = 0, 1, …: as many as there
-are different numbers, and one more. Anywhere on the union of the bundle's intervals each of its pixels is on one of its
-two levels, for the program stays within the tolerance, and beyond the union all are settled. So a followed bundle is
-like an event on the whole union, with these pictures for levels, and the argument above holds for it. (It is about one
+Programs. An attacker who computes in floating point does not switch all of a bundle at once. But `programs` tells all
+numbers s at which an event turns, from not having happened to having happened or back. So its pictures near γ* are
+those after the j first of the bundle's turns, j = 0, 1, …: as many as there are different numbers, and one more, also
+where s falls as γ grows. Anywhere on the union of the bundle's intervals each of its pixels is on one of its two
+levels, for the program stays within the tolerance, and beyond the union all are settled. So a followed bundle is like
+an event on the whole union, with these pictures for levels, and the argument above holds for it. (It is about one
 event of a pixel at a time: if the union meets another event of one of its pixels, the plan is not followed.)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from warpcert.exhaustive.crossings import Crossings
+from warpcert.exhaustive.crossings import Crossings, Turns, hull, turns_of
 from warpcert.exhaustive.isolation import ragged
 
 __all__ = ["Chunks", "Plan", "images", "plan"]
@@ -75,7 +75,7 @@ class Plan:
     upper: Tensor  # float64 [S]
     onset: Tensor  # float64 [S+1]: of the spine after s steps; that of a clique is onset[base + 1]
     bundled: Tensor  # bool [S]
-    rank: Tensor  # int64 [E,P]: of a bundle's events, the order in which they happen in each program
+    turns: tuple[Tensor, ...]  # for each of P programs, sorted: event·2³² + the place of a turn among its bundle's
     begin: Tensor  # int64 [S,P]: the first of a bundle's states that is about this program
     base: Tensor  # int64 [K]: steps before the clique
     rows: Tensor  # int64 [K]: how many combinations of its members' states are asked about …
@@ -105,7 +105,7 @@ class Plan:
     @property
     def followed(self) -> bool:
         """Whether it has what the programs produce."""
-        return self.rank.shape[1] > 0
+        return len(self.turns) > 0
 
 
 def plan(crossings: Crossings, limit: int = 1024) -> Plan:
@@ -114,60 +114,46 @@ def plan(crossings: Crossings, limit: int = 1024) -> Plan:
     if not made.unresolved:
         return made
     group = _bundle(crossings, crowded)
-    if not _apart(crossings, group):
-        crossings = replace(crossings, switch=crossings.switch[:, :0])
+    if turns := turns_of(crossings, group):
+        followed = _draw(crossings, group, limit, turns)[0]
+        if not followed.unresolved:
+            return followed
     return _draw(crossings, group, limit)[0]
 
 
-def _ends(c: Crossings, group: Tensor, count: int, whole: bool) -> tuple[Tensor, Tensor]:
-    """The intervals of groups: what their events have in common or, if `whole`, all that they cover."""
-    sign = -1 if whole else 1
-    lower = c.lower.new_full((count,), -math.inf).scatter_reduce(0, group, sign * c.lower, "amax")
-    upper = c.lower.new_full((count,), math.inf).scatter_reduce(0, group, sign * c.upper, "amin")
-    return sign * lower, sign * upper
-
-
-def _apart(c: Crossings, group: Tensor) -> bool:
-    """Whether the events of a pixel lie in groups that do not meet."""
-    _, group, size = torch.unique(group, return_inverse=True, return_counts=True)
-    lower, upper = (end[group] for end in _ends(c, group, size.numel(), True))
-    order = c.lower.argsort(stable=True)
-    order = order[c.pixel[order].argsort(stable=True)]
-    same = c.pixel[order][1:] == c.pixel[order][:-1]
-    return not bool((same & (lower[order][1:] <= upper[order][:-1])).any())
-
-
-def _states(c: Crossings, step: Tensor, size: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For steps that are bundles, events by step: the order [E,P] in which events happen in each program, the first
-    state that is about it [S,P], and how many states there are [S].
+def _states(c: Crossings, step: Tensor, size: Tensor, turns: list[Turns]) -> tuple[list[Tensor], Tensor, Tensor]:
+    """For steps that are bundles, events by step: the turns of each program as in `Plan`, the first state that is about
+    it [S,P], and how many states there are [S].
     """
     alike = torch.zeros_like(size).scatter_add(0, step, (c.after - c.before).sign()).abs() == size
     odd = torch.zeros_like(size).scatter_add(0, step, c.low % 2)
     states = torch.where(alike, 3 - ((odd == 0) | (odd == size)).long(), _TIES)
-    rank, begin = torch.zeros_like(c.switch, dtype=torch.int64), list[Tensor]()
-    for i, switch in enumerate(c.switch.unbind(1)):
-        order = switch.argsort(stable=True)
-        order = order[step[order].argsort(stable=True)]
-        switch, owner = switch[order], step[order]
+    keys, begin = list[Tensor](), list[Tensor]()
+    for event, moment in turns:
+        order = moment.argsort(stable=True)
+        order = order[step[event[order]].argsort(stable=True)]
+        event, moment, owner = event[order], moment[order], step[event[order]]
         fresh = torch.ones_like(order)
-        fresh[1:] = (switch[1:] != switch[:-1]) | (owner[1:] != owner[:-1])
+        fresh[1:] = (moment[1:] != moment[:-1]) | (owner[1:] != owner[:-1])
         moments = torch.zeros_like(size).scatter_add_(0, owner, fresh)
-        rank[order, i] = fresh.cumsum(0) - 1 - (moments.cumsum(0) - moments)[owner]
+        rank = fresh.cumsum(0) - 1 - (moments.cumsum(0) - moments)[owner]
+        keys.append((event << 32 | rank).sort().values)
         begin.append(states)
-        states = states + moments - 1  # the first moment has passed, the first two … all but the last
-    return rank, torch.stack(begin, 1) if begin else rank.new_zeros(size.numel(), 0), states
+        states = states + (moments - 1).clamp_min(0)  # the first moment has passed, the first two … all but the last
+    return keys, torch.stack(begin, 1) if begin else size.new_zeros(size.numel(), 0), states
 
 
-def _draw(c: Crossings, group: Tensor, limit: int) -> tuple[Plan, Tensor]:
+def _draw(c: Crossings, group: Tensor, limit: int, turns: Sequence[Turns] = ()) -> tuple[Plan, Tensor]:
     """The plan in which a group of events is one step, and which events overlap others."""
     _, group, size = torch.unique(group, return_inverse=True, return_counts=True)
-    lower, upper = _ends(c, group, size.numel(), whole=c.switch.shape[1] > 0)
+    lower, upper = hull(c, group, size.numel(), whole=len(turns) > 0)
     order = upper.argsort(stable=True)
     step, event = order.argsort()[group].sort(stable=True)
     c, lower, upper, size = c.take(event), lower[order], upper[order], size[order]
     head = size.cumsum(0) - size  # first event of each step
     bundled = size > 1
-    rank, begin, states = _states(c, step, size)
+    place = event.argsort()
+    keys, begin, states = _states(c, step, size, [(place[which], moment) for which, moment in turns])
     states = torch.where(bundled, states, (c.high - c.low + 1)[head])
     plain = (states == 2) & (c.before != c.after)[head]
 
@@ -210,7 +196,7 @@ def _draw(c: Crossings, group: Tensor, limit: int) -> tuple[Plan, Tensor]:
     sort = _Sort(c, head, plain, bundled, states)
     rows, chosen, begins = _distinct(sort, base, rows, (who, clique, position))
     cliques = base, rows, chosen, begins, common
-    made = Plan(c, step, lower, upper, onset, bundled, rank, begin, *cliques, *listed, unresolved, doubt)
+    made = Plan(c, step, lower, upper, onset, bundled, tuple(keys), begin, *cliques, *listed, unresolved, doubt)
     return made, among(new & (opened - index > 1))[1][step] > 0
 
 
@@ -381,9 +367,10 @@ class Chunks:
         tie = torch.stack((c.before[event], c.after[event], low + low % 2, low, high), 1)
         tie = tie.gather(1, digit.clamp(max=_TIES - 1)[:, None])[:, 0]
         step = made.step[event]
-        for rank, begin in zip(made.rank.unbind(1), made.begin.unbind(1), strict=True):
-            nth = digit - begin[step]
-            tie = torch.where(nth < 0, tie, torch.where(rank[event] <= nth, c.after[event], c.before[event]))
+        for turns, begin in zip(made.turns, made.begin.unbind(1), strict=True):
+            nth, own = digit - begin[step], event << 32
+            turned = torch.searchsorted(turns, own + nth.clamp_min(0) + 1) - torch.searchsorted(turns, own)
+            tie = torch.where(nth < 0, tie, torch.where(turned % 2 > 0, c.after[event], c.before[event]))
         level = torch.where(made.bundled[step], tie, torch.minimum(low + digit, high))
         image[row, c.pixel[event]] = level.to(torch.uint8)
         return image, torch.stack((made.upper[base], made.common[first:last], made.onset[base + 1]), 1)[clique]

@@ -212,8 +212,7 @@ def _levels(means: Means, runs: _Runs, gamma: _Gamma, tolerance: float, ends: _E
     quiet = heads[~wide[heads] & ~begins]
     if bool((low[quiet] != unrounded(runs.cell[~wide[heads] & ~begins], runs.first[~wide[heads] & ~begins])).any()):
         raise RuntimeError("a mean's level contradicts the mean: please report this picture and threat")
-    none = cell.new_zeros(len(cell), 6), lower.new_empty(len(cell), 0)
-    columns = (cell, lower, upper, before, after, least, most, *none)
+    columns = (cell, lower, upper, before, after, least, most, cell.new_zeros(len(cell), 6))
     made = Crossings(start.to(torch.uint8), gamma, tolerance, *columns)
     return made.take(upper.argsort(stable=True))
 

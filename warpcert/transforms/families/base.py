@@ -245,7 +245,9 @@ class SpatialTransform(Transform):
     def __call__(self, x: Tensor, gamma: Tensor, interpolation: str = "bilinear") -> Tensor:
         self._check(x, gamma)
         source_y, source_x = self.coordinates(gamma.to(grid.precision(x)), *x.shape[-2:])
-        return kernels.sample(x, source_y, source_x, kernels.kernel(interpolation))
+        # In float64 operation by operation: what this hands over is the same on every processor, but for e^γ.
+        interpolate = kernels.gather if x.dtype == torch.float64 else kernels.sample
+        return interpolate(x, source_y, source_x, kernels.kernel(interpolation))
 
     @final
     def matrix(self, gamma: Sequence[float], height: int, width: int, interpolation: str = "bilinear") -> Tensor:

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
+import torch
 from torch import Tensor
 
 from warpcert.transforms.families.base import SpatialTransform
@@ -53,15 +54,62 @@ class Flow(SpatialTransform):
     @final
     def source(self, gamma: Sequence[Any], y: Any, x: Any) -> tuple[Any, Any]:
         parts, g = _parts(self.generator), gamma[0]
+        if parts.scalar:
+            return self.placed(self.amount(g), y, x)
         if parts.diagonal:
-            factors = [_times(rate, g).exp() if rate else 1 + 0 * g for rate in parts.diagonal]
-            return factors[0] * y, factors[1] * x
+            return _times(parts.diagonal[0], g).exp() * y, _times(parts.diagonal[1], g).exp() * x
         (b_y, b_x), (cos, sin) = _product(parts.b, y, x), parts.waves(_times(parts.omega, g))
         s_y, s_x = cos * y + sin * b_y, cos * x + sin * b_x
         if parts.h:
             factor = _times(parts.h, g).exp()
             s_y, s_x = factor * s_y, factor * s_x
         return s_y, s_x
+
+    @property
+    @final
+    def direction(self) -> int:
+        """If one scalar s moves all points: 1 if it grows with γ, −1 if it falls; 0 if there is no such scalar."""
+        rate = _parts(self.generator).scalar
+        return (rate > 0) - (rate < 0)
+
+    @final
+    def amount(self, gamma: Any) -> Any:
+        """s, if there is one: e^{aγ} where A has no other entries than a in its diagonal, or γ where A² = 0."""
+        parts = _parts(self.generator)
+        return _times(parts.scalar, gamma).exp() if parts.diagonal else gamma
+
+    @final
+    def placed(self, s: Any, y: Any, x: Any) -> tuple[Any, Any]:
+        """The point (y, x) moved by this s."""
+        parts = _parts(self.generator)
+        if parts.diagonal:
+            a, d = (s if rate else 1 + 0 * s for rate in parts.diagonal)
+            return a * y, d * x
+        b_y, b_x = _product(parts.b, y, x)
+        return y + s * b_y, x + s * b_x
+
+    @property
+    @final
+    def formula(self) -> str:
+        """What `placed` computes."""
+        parts = _parts(self.generator)
+        rate = "" if parts.scalar == 1 else "−" if parts.scalar == -1 else f"{parts.scalar:g}"
+        return f"e^({rate}γ)·p" if parts.diagonal else "p + γ·Ap"
+
+    @final
+    def follows(self, tolerance: float, extent: float, side: int = 1) -> tuple[str, ...]:
+        """The floating-point types in which q(T_γ x), bilinear, stays within the tolerance for |γ| ≤ extent, from 8-bit
+        pictures with sides up to this, if one scalar moves all points.
+
+        In float64, u = 2⁻⁵³: a source point errs by `rounding`, and by (R + side)u more where half a side is added;
+        values in [0,1] change by at most 1 per pixel, on two axes; weights and sums err by 12u (see `programs`), x and
+        the product with 255 by u each; 1 % for products of errors.
+        """
+        if not self.direction:
+            return ()
+        radius = torch.tensor(0.71 * side, dtype=torch.float64)
+        axis = float(self.rounding(radius, extent) + self.reach(radius, extent)) + side
+        return ("float64",) if 1.01 * 2.0**-53 * (2 * axis + 14) <= tolerance else ()
 
     @final
     def velocity(self, y: Any, x: Any) -> tuple[Any, Any]:
@@ -175,6 +223,14 @@ class _Parts:
     @property
     def exact(self) -> bool:
         return all(sum(v != 0 for v in row) <= 1 and all(abs(v) in (0, 1) for v in row) for row in self.b)
+
+    @property
+    def scalar(self) -> float:
+        """The rate of the one scalar that moves all points, 1 for γ itself; 0 if there is none."""
+        if self.diagonal is not None:
+            rates = {rate for rate in self.diagonal if rate}
+            return rates.pop() if len(rates) == 1 else 0.0
+        return float(self.sign == 0 and not self.h and self.exact)
 
     @property
     def row(self) -> float:
