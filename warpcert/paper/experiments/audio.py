@@ -257,7 +257,7 @@ AUDIO = Experiment(
     title="Volume changes of spoken words",
     what="Ten spoken words: certified accuracy under every change of volume up to 1, 2, 3, 4 dB, 16-bit rounding and "
     "clipping included.",
-    minutes=1.2,
+    minutes=0.9,
     columns=("sounds", "accuracy of g", "E", "ρ", "q_E", *(f"±{v} dB" for v in DECIBELS), "E ≤ 0.0055", "E ≤ 0.005",
              "clipped at ±4 dB", *map(shift_column, SHIFTS), "seconds per sound"),
     rows=(
