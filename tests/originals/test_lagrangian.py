@@ -21,6 +21,7 @@ from warpcert.originals.functional import Functional
 from warpcert.originals.interval import interval_inverse
 from warpcert.originals.lagrangian import metric as inverse_metric
 from warpcert.originals.lagrangian import spectral as inverse_lambda
+from warpcert.originals.lagrangian.bound import estimate, lagrangian_bound
 from warpcert.originals.lagrangian.cell import Cell, cells
 from warpcert.originals.lagrangian.farkas import excluded
 from warpcert.originals.lagrangian.inverse import Lagrangian, _groups
@@ -327,6 +328,21 @@ def test_lambda_needs_the_variance(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0.5 <= float(proved_lambda([c], metric, eye, zero)) < 0.6
     monkeypatch.setattr(Metric, "variance", lambda self, c, strip=0: c.square(0 * c.weights[1:], self.d2, strip))
     assert float(proved_lambda([c], metric, eye, zero)) < 0.15
+
+
+def test_the_sum_of_the_constraints_counts_in_full() -> None:
+    """One pixel, known to lie in [0.3, 0.7] and seen as it is: 0.5 can be off by 0.2, which the bound attains."""
+    one, zero = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+    low, high = torch.tensor([0.1], dtype=torch.float64), torch.tensor([0.101], dtype=torch.float64)
+    index = torch.zeros(1, 1, dtype=torch.long)
+    still, same = torch.stack((one, zero)), torch.stack((one, one))
+    c = Cell(low, high, index, still, same, 0.5 * one, 0.3 * one, 0.3 * one, 0.7 * one)
+    d = Defence.surface("rotation", 30, noise=0.1)
+    metric = Metric(one[0] / 0.04, 1e-6 * one[0])
+    v = view(c, torch.Size((1, 1, 1)), d, zero)
+    proved = proved_lambda([c], metric, v.eye, zero)[:, 0]
+    bound = lagrangian_bound(c, metric, estimate(c, metric), v, 0.5 * one[None], proved)
+    assert 0.2 <= float(bound) < 0.201
 
 
 @pytest.mark.parametrize("quantized", [True, False])
