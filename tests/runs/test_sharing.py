@@ -81,7 +81,7 @@ def test_parts_together_prove_what_one_walk_does(seed: int, monkeypatch: pytest.
     job = Job(Held(f), THREAT, method)
     kept: list[Exhausted] = []
     for engine in (here(job.open()), shuffling(job.open(), 4, seed)):
-        over = Sharing(method, 2).over(engine, lambda _, made: kept.append(made))  # type: ignore[arg-type]
+        over = Sharing(job, 2).over(engine, lambda _, made: kept.append(made))  # type: ignore[arg-type]
         ((index, (made, _)),) = over(iter([job.task(7, x, 0, 0)]))
         assert index == 7 and isinstance(made, Exhausted) and isinstance(whole, Exhausted)
         assert told(made) == told(whole) and made.found and whole.found
@@ -136,6 +136,25 @@ def test_a_gap_another_picture_or_other_terms_are_refused() -> None:
     other = classifier(x, 2, 50.0)
     with pytest.raises(ValueError, match="different pictures"):
         joined(near.made, methods.part(method, other, x, THREAT, (0.1, 0.2)))
+
+
+@pytest.mark.parametrize("what", ["picture", "classifier", "threat"])
+@pytest.mark.parametrize("limit", [1e-6, None])
+def test_what_was_kept_of_something_else_is_never_an_answer(what: str, limit: float | None) -> None:
+    """Neither joined nor, where the time is over before anything was joined to it, handed on as it is."""
+    x, y = picture(1), picture(2)
+    f = classifier(x, 1, 50.0)
+    kept = methods.part(methods.chosen(f, batch=32), f, x, THREAT, (0, 0.1)).made
+    other = classifier(x, 2, 50.0) if what == "classifier" else f
+    threat = Threat.rotation(30, quantized=False) if what == "threat" else THREAT
+    job = Job(Held(other), threat, methods.chosen(other, batch=32, time_limit=limit))
+    task = replace(job.task(0, y if what == "picture" else x, 0, 0), known=kept)
+    with pytest.raises(ValueError, match="nothing to go on from"):
+        list(Sharing(job, 1).over(here(job.open()), lambda *_: None)(iter([task])))
+    own = replace(job.task(0, x, 0, 0), known=replace(kept, found=replace(kept.found, tolerance=1e-9)))  # type: ignore[type-var]
+    if what == "picture" and limit is None:  # of its own, but on other terms: it starts anew
+        ((_, (made, _)),) = Sharing(job, 1).over(here(job.open()), lambda *_: None)(iter([own]))
+        assert isinstance(made, Exhausted) and made.found and made.found.tolerance == threat.off_by
 
 
 def test_a_part_behind_a_counterexample_is_never_part_of_a_certificate() -> None:
@@ -211,7 +230,7 @@ def test_a_time_limit_keeps_what_came_together(tmp_path: Path) -> None:
     began = time.perf_counter()
     for engine in (here(job.open()), shuffling(job.open(), 2, 1)):
         began = time.perf_counter()
-        ((_, (made, _)),) = Sharing(method, 2).over(engine, lambda *_: None)(iter([job.task(0, x, 0, 0)]))
+        ((_, (made, _)),) = Sharing(job, 2).over(engine, lambda *_: None)(iter([job.task(0, x, 0, 0)]))
         assert isinstance(made, Exhausted) and made.found and 0 < made.found.held < 1
         assert "time limit of 8 s" in made.reason and time.perf_counter() - began < 20
         assert isinstance(certificates.read(made.to_dict()), Exhausted)

@@ -20,6 +20,7 @@ from warpcert.methods.registry import (
     go_on,
     part,
     refusal,
+    refuse_other,
     suitable,
     threat_for,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "go_on",
     "part",
     "refusal",
+    "refuse_other",
     "suitable",
     "threat_for",
 ]

@@ -34,6 +34,7 @@ __all__ = [
     "go_on",
     "part",
     "refusal",
+    "refuse_other",
     "suitable",
     "threat_for",
 ]
@@ -113,13 +114,17 @@ def go_on(
 ) -> Certificate:  # fmt: skip
     """The same, from where a certificate about x ends that was interrupted; a ValueError if it is about another."""
     x = _fitting(method, classifier, x, threat)
-    same = made.picture == picture_digest(x) and made.classifier.fingerprint == classifier.fingerprint
-    if not same or made.threat != threat or made.method != method.name:
+    refuse_other(made, (picture_digest(x), classifier.fingerprint, threat, method.name))
+    return _about(x, lambda: method.go_on(made, classifier, x, threat, progress))
+
+
+def refuse_other(made: Certificate, about: tuple[str, str, Threat, str]) -> None:
+    """A ValueError unless it speaks of that picture (its digest), classifier (its fingerprint), threat and method."""
+    if (made.picture, made.classifier.fingerprint, made.threat, made.method) != about:
         raise ValueError(
             "this certificate is about another picture, classifier or threat: there is nothing to go on from; "
             "remove it, and the picture starts anew"
         )
-    return _about(x, lambda: method.go_on(made, classifier, x, threat, progress))
 
 
 def part(

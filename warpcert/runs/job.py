@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from warpcert import attacks, methods
 from warpcert.certificates import Certificate
+from warpcert.certificates.sealed import picture_digest
 from warpcert.classifier import Classifier, Smoothed
 from warpcert.learn.foreign import open_model
 from warpcert.methods.base import Method, Progress
@@ -92,6 +93,10 @@ class Held:
     """A classifier that travels itself."""
 
     classifier: Classifier
+
+    @property
+    def fingerprint(self) -> str:
+        return self.classifier.fingerprint
 
     def open(self, device: torch.device) -> Classifier:
         return self.classifier.to(device)
@@ -191,6 +196,11 @@ class Job:
             "seed": seed,
             **({"attack": asdict(self.attack or AttackPlan())} if self.method.attacked else {}),
         }
+
+    def refuse_other(self, made: Certificate, x: NDArray[Any]) -> None:
+        """A ValueError unless a certificate, of a part of the range, is about this picture and about this job."""
+        picture = picture_digest(torch.from_numpy(x))
+        methods.refuse_other(made, (picture, self.source.fingerprint, self.threat, self.method.name))
 
     def keep(self, folder: Path) -> None:
         """Writes what its certificates rest on beside them: the calibration, if there is one."""

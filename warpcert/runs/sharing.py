@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from warpcert.certificates import Certificate, Exhausted
-from warpcert.methods.base import Interrupted, Method, Progress
+from warpcert.methods.base import Interrupted, Progress
 from warpcert.methods.outlook.remedies import with_time
 from warpcert.methods.parts import Part, joined
 from warpcert.runs.engine import Answer, Engine
@@ -31,9 +31,9 @@ GROWTH = 4.0  # from one part to the next, at most
 @final
 @dataclass(frozen=True)
 class Sharing:
-    """How a method's pictures are shared: `limit` seconds for one of them, so many parts at once."""
+    """How a job's pictures are shared: so many parts at once."""
 
-    method: Method
+    job: Job
     at_once: int
     progress: Progress | None = None
 
@@ -73,7 +73,7 @@ def shared(job: Job, workers: int | str, progress: Progress | None = None) -> Sh
     """How the job's pictures are shared by so many workers, or by a cluster; None if its method proves no parts."""
     if job.attack is not None or not job.method.in_parts(job.threat):
         return None
-    return Sharing(job.method, workers if isinstance(workers, int) else 2, progress)
+    return Sharing(job, workers if isinstance(workers, int) else 2, progress)
 
 
 class _Table(Iterator[Task]):
@@ -89,20 +89,31 @@ class _Table(Iterator[Task]):
         task = next(self.tasks)
         if task.x.size < LARGE:
             return task
-        picture = self.open[task.index] = _Picture(task, getattr(self.sharing.method, "time_limit", None))
+        picture = self.open[task.index] = _Picture(task, self.sharing.job)
         dealt = picture.deal()
         assert dealt is not None
         return dealt
+
+
+def _kept(task: Task, job: Job) -> Exhausted | None:
+    """What was proved about the picture before, on the terms in force; a ValueError if it is about something else."""
+    made = task.known
+    if made is None:
+        return None
+    job.refuse_other(made, task.x)
+    if not isinstance(made, Exhausted) or made.found is None or made.counterexample is not None or made.found.held == 1:
+        return None
+    terms = (job.threat.off_by, getattr(job.method, "eight_bit", False))
+    return made if (made.found.tolerance, made.found.eight_bit) == terms else None
 
 
 @final
 class _Picture:
     """Which parts of a picture's range are dealt out, came back, and fit together."""
 
-    def __init__(self, task: Task, limit: float | None) -> None:
-        known = task.known if isinstance(task.known, Exhausted) and task.known.counterexample is None else None
-        self.task, self.limit = replace(task, known=None), limit
-        self.proved: Exhausted | None = known if known is not None and known.found is not None else None
+    def __init__(self, task: Task, job: Job) -> None:
+        self.task, self.limit = replace(task, known=None), getattr(job.method, "time_limit", None)
+        self.proved = _kept(task, job)
         self.before = self.proved.seconds if self.proved else 0.0
         self.next, self.width, self.seconds, self.end = self.reached, FIRST, SECONDS, 1.0
         self.left = deque[tuple[float, float]]()  # what parts that were cut short left undone
