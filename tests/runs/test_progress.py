@@ -9,6 +9,7 @@ from rich.console import Console
 
 from warpcert import methods
 from warpcert.classifier import Smoothed
+from warpcert.methods.outlook.forecast import duration
 from warpcert.runs.progress import Watch
 from warpcert.threat import Threat
 
@@ -45,7 +46,8 @@ def test_a_log_gets_a_line_a_minute_while_one_picture_is_certified() -> None:
     lines = log.getvalue().splitlines()
     assert clock.now == 81 * 30
     # 8 batches, four minutes, pass between two words of progress: none is left out, and none is said twice
-    assert lines == [f"  this picture: {160 * i} of 1600" for i in range(1, 11)]
+    left = ["", *(f", about {duration(1.5 * (1600 - 160 * i))} left" for i in range(2, 10)), ""]
+    assert lines == [f"  this picture: {160 * i} of 1600{left[i - 1]}" for i in range(1, 11)]
 
 
 def test_a_log_is_not_flooded() -> None:
@@ -54,7 +56,8 @@ def test_a_log_is_not_flooded() -> None:
         for done in range(600):
             clock.now += 1
             watch.show("exact", done, 600, "3 right")
-    assert log.getvalue().splitlines() == [f"exact: {59 + 60 * i} of 600 3 right" for i in range(10)]
+    left = [f", about {duration(541 - 60 * i)} left" for i in range(10)]
+    assert log.getvalue().splitlines() == [f"exact: {59 + 60 * i} of 600 3 right{left[i]}" for i in range(10)]
 
 
 def test_a_terminal_gets_a_bar() -> None:

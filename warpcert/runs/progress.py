@@ -10,6 +10,8 @@ from typing import Any, Self, final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from warpcert.methods.outlook.forecast import duration
+
 __all__ = ["Watch"]
 
 MINUTE = 60.0
@@ -22,6 +24,7 @@ class Watch:
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console or Console(stderr=True, highlight=False)
         self._clock, self._said, self._tasks = clock, clock(), dict[str, Any]()
+        self._begun = dict[str, tuple[float, int]]()  # when a bar was first shown, and how much was done
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -37,11 +40,19 @@ class Watch:
     def show(self, name: str, done: int, total: int, note: str = "") -> None:
         """`done` of `total` of the bar of that name, which is made when it is first named."""
         if name not in self._tasks:
+            self._begun[name] = self._clock(), done
             self._tasks[name] = self._bars.add_task(name, total=total, completed=done, note=note)
         self._bars.update(self._tasks[name], completed=done, total=total, note=note)
         if not self._console.is_terminal and self._clock() - self._said >= MINUTE:
             self._said = self._clock()
-            self._console.print(f"{name}: {done} of {total} {note}".rstrip(), markup=False, soft_wrap=True)
+            line = f"{name}: {done} of {total} {note}".rstrip() + self._left(name, done, total)
+            self._console.print(line, markup=False, soft_wrap=True)
+
+    def _left(self, name: str, done: int, total: int) -> str:
+        began, before = self._begun[name]
+        if not before < done < total:
+            return ""
+        return f", about {duration((self._clock() - began) * (total - done) / (done - before))} left"
 
     def __enter__(self) -> Self:
         self._bars.start()
