@@ -438,3 +438,11 @@ def test_ends_of_events_are_proved_by_values_and_not_by_slopes(rising: float) ->
     assert len(level) == 20
     beyond = [rising * (path.on(one, one, end)[0] - level - 0.5) for end in (lower, upper)]
     assert bool((beyond[0] <= -margin).all()) and bool((beyond[1] >= margin).all())
+
+
+def test_certificates_of_scaling_name_the_program() -> None:
+    f = Levels(Even().eval(), 8)
+    made = methods.certify(f, mirrored("symmetric", True), Threat.of("scaling", 10), method="exact")
+    assert isinstance(made, Exhausted) and made.found is not None and certificates.read(made.to_dict()) == made
+    assert made.found.scope == "program"
+    assert "who computes e^(−γ)·p in float64, interpolates in the order of Threat.attacked, clamps" in str(made)
