@@ -34,7 +34,7 @@ from warpcert.exhaustive.paths import Chosen, Path, Values, path_of
 from warpcert.exhaustive.programs import Program, Tied, programs
 from warpcert.exhaustive.relative import Relative
 from warpcert.threat import Threat
-from warpcert.transforms import Gradation, Tone
+from warpcert.transforms import Gradation
 
 __all__ = ["Crossings", "Turns", "find_behind", "find_crossings", "hull", "joined", "levels", "settled", "turns_of"]
 
@@ -151,8 +151,7 @@ def find_crossings(
     shape = own[0].shape
     # Equations are about exact values. Who rounds these hands over what they give; unrounded they become floats first.
     exact = whole and threat.quantized
-    whole_seen = read is None or isinstance(threat.transform, Tone)  # programs of flows read the pixels around, too
-    followed = programs(threat, *own, tolerance) if exact and whole_seen else []
+    followed = programs(threat, *own, tolerance) if exact else []
     tolerance += _away(x, value, path) if whole else 0.0
     margin, every = path.off(tolerance) + path.slack, torch.arange(shape.numel(), device=x.device)
     events = isolated(path, strides(path, every, first, last), margin, max(abs(first), abs(last)))

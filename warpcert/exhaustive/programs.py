@@ -207,7 +207,7 @@ def programs(threat: Threat, x: Tensor, value: Tensor, tolerance: float) -> list
     extent, names = max(map(abs, ends)), tuple[str, ...]()
     if isinstance(transform, Tone):
         names = transform.follows(tolerance, extent)
-    elif isinstance(transform, Flow) and threat.interpolation == "bilinear":
+    elif isinstance(transform, Flow) and threat.interpolation == "bilinear" and x.dim() == 3:  # not single pixels
         names = transform.follows(tolerance, extent, max(x.shape[1:]))
     for name in names:
         dtype = getattr(torch, name)
