@@ -123,7 +123,7 @@ def attacks(c: Crossings, made: Plan, threat: Threat, dtype: torch.dtype, count:
         gamma = torch.cat([moment[own[event]] for event, moment in turns]).unique()
         middle = (lower[own].max() + upper[own].min()) / 2
         turn = torch.cat((gamma[gamma.isfinite()], middle[None], *_around(middle, g))).to(dtype)
-        turn = turn[torch.randperm(len(turn), generator=g)[: max(40, count // 30)]]
+        turn = turn[torch.randperm(len(turn), generator=g)[:2000]]
         near = beside(turn, max(8, count // (3 * len(turn)))).flatten()
         a, b = float(lower[own].min()), float(upper[own].max())
         at_random = a + (b - a) * torch.rand(count // 3, generator=g, dtype=torch.float64)
@@ -140,9 +140,10 @@ def turned_at(program: Program, c: Crossings, event: Tensor) -> tuple[Tensor, Te
     s = found[1]
     transform: Any = program.transform  # type: ignore[attr-defined]
     if isinstance(transform, Tone):
-        return found[0], s if transform.pivot is None else s.log()
-    rate = transform.generator[0][0]
-    gamma = s.log() / rate if rate else s
+        gamma = s if transform.pivot is None else s.log()
+    else:
+        rate = transform.generator[0][0]
+        gamma = s.log() / rate if rate else s
     return found[0], -gamma if c.turned else gamma
 
 
@@ -295,14 +296,14 @@ class Merged(Program):
         return found[0], torch.where(found[1] == pair[0], pair[1], found[1])
 
 
-@pytest.mark.parametrize("key", ["brightness", "darker", "scaling"])
+@pytest.mark.parametrize("key", ["brightness", "darker"])
 def test_a_moment_that_is_left_out_is_noticed(key: str) -> None:
-    boxes = {"brightness": Box((0.0,), (0.007,)), "darker": Box((-0.007,), (0.0,)), "scaling": Box((0.0,), (0.1,))}
-    threat, x = replace((THREATS | MOVED)[key], box=boxes[key]), busy(key) if key in VALUES else mirrored("symmetric")
+    threat = replace(THREATS[key], box=Box((-0.007,), (0.0,)) if key == "darker" else Box((0.0,), (0.007,)))
+    x = busy(key)
     c = find_crossings(x, threat)
     assert missed(x, threat, 1, torch.float64, 3000, c) == 0
     every, fewer = rows(everything(plan(c))[0]), 0
-    for number in range(12 if key in VALUES else 3):
+    for number in range(12):
         other = replace(c, programs=tuple(Merged(program, number) for program in c.programs))
         if rows(everything(plan(other))[0]) != every:  # no tie of exact arithmetic looks the same
             assert missed(x, threat, 1, torch.float64, 3000, other) > 0
