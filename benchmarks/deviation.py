@@ -38,8 +38,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from warpcert.classifier import Classifier
+from warpcert.classifier.before.sees import behind
 from warpcert.classifier.levels import coarsened
-from warpcert.classifier.sees import behind
 from warpcert.classifier.smoothed import Smoothed
 from warpcert.classifier.votes.voting import add_noise
 from warpcert.learn import data, zoo

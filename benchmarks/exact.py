@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from warpcert.exhaustive.crossings import find_crossings
 from warpcert.exhaustive.enumeration import images, plan
+from warpcert.exhaustive.events.crossings import find_crossings
 from warpcert.exhaustive.verify import Terms, Verdict, verify
 from warpcert.learn.data import Dataset, load
 from warpcert.networks.resnet import ModelConfig

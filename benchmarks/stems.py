@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from warpcert.classifier import Levels
-from warpcert.classifier.mosaic import Mosaic
-from warpcert.classifier.sees import Sees
-from warpcert.classifier.stem import Stem
+from warpcert.classifier.before.mosaic import Mosaic
+from warpcert.classifier.before.sees import Sees
+from warpcert.classifier.before.stem import Stem
 from warpcert.classifier.swift import swift
 from warpcert.exhaustive.enumeration import Chunks, plan
 from warpcert.exhaustive.sight import sight_of

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from warpcert.certificates import Certificate, Kind
     from warpcert.certificates import read as read_certificate
     from warpcert.classifier import Classifier, Levels, Plain, Smoothed
-    from warpcert.classifier.mosaic import Mosaic
-    from warpcert.classifier.stem import Stem
+    from warpcert.classifier.before.mosaic import Mosaic
+    from warpcert.classifier.before.stem import Stem
     from warpcert.classifier.votes.voting import ABSTAIN, Prediction
     from warpcert.errors.calibration import Calibration, calibrate
     from warpcert.learn.zoo import load
@@ -32,7 +32,7 @@ _HOMES = {
     "Classifier": "classifier",
     "Kind": "certificates",
     "Levels": "classifier",
-    "Mosaic": "classifier.mosaic",
+    "Mosaic": "classifier.before.mosaic",
     "Plain": "classifier",
     "PointwiseTransform": "transforms",
     "Prediction": "classifier.votes.voting",
@@ -40,7 +40,7 @@ _HOMES = {
     "Run": "runs.run",
     "Smoothed": "classifier",
     "SpatialTransform": "transforms",
-    "Stem": "classifier.stem",
+    "Stem": "classifier.before.stem",
     "Threat": "threat",
     "Transform": "transforms",
     "calibrate": "errors.calibration",

@@ -27,9 +27,9 @@ from benchmarks.soundness.breaking import MOST, WORK, Row, Task, cases
 from warpcert import certificates, methods, transforms
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
-from warpcert.classifier.rounding import level
-from warpcert.exhaustive.crossings import Crossings, find_crossings
+from warpcert.classifier.before.rounding import level
 from warpcert.exhaustive.enumeration import Plan, images, plan
+from warpcert.exhaustive.events.crossings import Crossings, find_crossings
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Flow, Tone, Transform
 

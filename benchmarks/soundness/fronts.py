@@ -25,11 +25,11 @@ from benchmarks.soundness.breaking import WORK, Job, Row, Task, cases
 from benchmarks.soundness.exact import Known
 from warpcert import certificates, methods, transforms
 from warpcert.classifier import Levels
-from warpcert.classifier.front import Front
-from warpcert.classifier.rounding import level
-from warpcert.exhaustive.crossings import Crossings, find_behind
+from warpcert.classifier.before.front import Front
+from warpcert.classifier.before.rounding import level
 from warpcert.exhaustive.enumeration import plan
-from warpcert.exhaustive.relative import Faint, before_tones
+from warpcert.exhaustive.events.crossings import Crossings, find_behind
+from warpcert.exhaustive.events.relative import Faint, before_tones
 from warpcert.threat import Threat
 from warpcert.transforms import Box
 

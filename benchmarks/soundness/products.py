@@ -20,7 +20,7 @@ from benchmarks.soundness.bounds import BOXES, cover_row
 from benchmarks.soundness.breaking import WORK, Job, Row, Task, cases
 from warpcert import certificates, methods, transforms
 from warpcert.classifier import Levels, Plain
-from warpcert.classifier.front import Front
+from warpcert.classifier.before.front import Front
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Steps
 from warpcert.windows.behind import cover_behind, pictures_behind

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import warpcert as wc
 from warpcert.classifier import About, Classifier
 from warpcert.classifier.base import fingerprint_of
-from warpcert.classifier.rounding import coarsened
+from warpcert.classifier.before.rounding import coarsened
 from warpcert.classifier.storage import configured, load
 from warpcert.networks.config import ModelConfig
 from warpcert.networks.weights import Network, build, restored, stored

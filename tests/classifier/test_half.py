@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import warpcert as wc
 from warpcert.app.serve.batcher import Batcher
 from warpcert.app.serve.jobs import Token
+from warpcert.classifier.before.rounding import coarsened
 from warpcert.classifier.half import in_half
-from warpcert.classifier.rounding import coarsened
 
 X = (torch.rand(6, 1, 12, 12, generator=torch.Generator().manual_seed(1)) * 255).round() / 255
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import warpcert as wc
 from warpcert.classifier import Levels
-from warpcert.classifier.mosaic import Mosaic, Mosaicked
-from warpcert.classifier.rounding import coarsened
+from warpcert.classifier.before.mosaic import Mosaic, Mosaicked
+from warpcert.classifier.before.rounding import coarsened
 from warpcert.classifier.storage import configured
 
 COLOUR = [Mosaic(), Mosaic("bayer", circle=False), Mosaic("all"), Mosaic("all", circle=False)]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from warpcert.classifier.rounding import coarsened
-from warpcert.classifier.stem import Stem, Stemmed
+from warpcert.classifier.before.rounding import coarsened
+from warpcert.classifier.before.stem import Stem, Stemmed
 
 
 def picture(seed: int, shape: tuple[int, ...] = (2, 3, 16, 16)) -> Tensor:

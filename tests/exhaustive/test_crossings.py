@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from warpcert.exhaustive.crossings import Crossings, find_crossings, levels
 from warpcert.exhaustive.enumeration import Plan, images, plan
-from warpcert.exhaustive.paths import Moved
+from warpcert.exhaustive.events.crossings import Crossings, find_crossings, levels
+from warpcert.exhaustive.events.paths import Moved
 from warpcert.exhaustive.verify import Terms, verify
 from warpcert.learn.data import load
 from warpcert.threat import Threat

@@ -14,10 +14,10 @@ from torch import Tensor
 from warpcert import certificates, methods
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
-from warpcert.classifier.rounding import coarsened, highest, shown
-from warpcert.classifier.rounding import level as level_of
-from warpcert.exhaustive.crossings import Crossings, find_crossings, levels
+from warpcert.classifier.before.rounding import coarsened, highest, shown
+from warpcert.classifier.before.rounding import level as level_of
 from warpcert.exhaustive.enumeration import plan
+from warpcert.exhaustive.events.crossings import Crossings, find_crossings, levels
 from warpcert.exhaustive.verify import Terms, verify
 from warpcert.learn.foreign import open_model
 from warpcert.learn.zoo import EMBEDDED

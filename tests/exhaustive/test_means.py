@@ -16,13 +16,13 @@ import warpcert as wc
 from warpcert import certificates
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels
-from warpcert.classifier.stem import Stem, Stemmed
+from warpcert.classifier.before.stem import Stem, Stemmed
 from warpcert.classifier.storage import configured
-from warpcert.exhaustive import rounded
-from warpcert.exhaustive.crossings import Crossings, levels
 from warpcert.exhaustive.enumeration import images, plan
-from warpcert.exhaustive.isolation import nearest
-from warpcert.exhaustive.means import Means
+from warpcert.exhaustive.events import rounded
+from warpcert.exhaustive.events.crossings import Crossings, levels
+from warpcert.exhaustive.events.isolation import nearest
+from warpcert.exhaustive.events.means import Means
 from warpcert.exhaustive.sight import find_means
 from warpcert.threat import Threat
 

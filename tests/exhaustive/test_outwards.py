@@ -17,8 +17,8 @@ from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
 from warpcert.exhaustive import sight
 from warpcert.exhaustive import verify as walk
-from warpcert.exhaustive.crossings import find_crossings, levels
 from warpcert.exhaustive.enumeration import Chunks, Plan, images, plan
+from warpcert.exhaustive.events.crossings import find_crossings, levels
 from warpcert.exhaustive.judge import Judge
 from warpcert.exhaustive.verify import Terms, Verdict, verify
 from warpcert.runs.summary import Row, accuracy_curve, summarise

@@ -15,9 +15,9 @@ from warpcert import certificates, methods
 from warpcert.certificates import Exhausted
 from warpcert.certificates.verify import verify as arithmetic
 from warpcert.classifier import Levels
-from warpcert.classifier.mosaic import Mosaic, Mosaicked
-from warpcert.exhaustive.crossings import Crossings, levels
+from warpcert.classifier.before.mosaic import Mosaic, Mosaicked
 from warpcert.exhaustive.enumeration import images, plan
+from warpcert.exhaustive.events.crossings import Crossings, levels
 from warpcert.exhaustive.sight import Terms, sight_of
 from warpcert.threat import Threat
 

@@ -14,12 +14,12 @@ from torch import Tensor
 from warpcert import certificates, methods
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
-from warpcert.classifier.rounding import level
-from warpcert.exhaustive import isolation
-from warpcert.exhaustive import programs as following
-from warpcert.exhaustive.crossings import Crossings, find_crossings
+from warpcert.classifier.before.rounding import level
 from warpcert.exhaustive.enumeration import Plan, images, plan
-from warpcert.exhaustive.programs import Program, Tied, programs, switches
+from warpcert.exhaustive.events import isolation
+from warpcert.exhaustive.events import programs as following
+from warpcert.exhaustive.events.crossings import Crossings, find_crossings
+from warpcert.exhaustive.events.programs import Program, Tied, programs, switches
 from warpcert.exhaustive.verify import Terms, verify
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Tone

@@ -15,13 +15,13 @@ from torch import Tensor
 import warpcert as wc
 from warpcert import certificates
 from warpcert.classifier import Levels
-from warpcert.classifier.front import FRONTS, Front
-from warpcert.classifier.rounding import level
-from warpcert.exhaustive import relative
-from warpcert.exhaustive.crossings import Crossings, find_behind, levels
+from warpcert.classifier.before.front import FRONTS, Front
+from warpcert.classifier.before.rounding import level
 from warpcert.exhaustive.enumeration import images, plan
-from warpcert.exhaustive.paths import path_of
-from warpcert.exhaustive.relative import Relative, before_tones
+from warpcert.exhaustive.events import relative
+from warpcert.exhaustive.events.crossings import Crossings, find_behind, levels
+from warpcert.exhaustive.events.paths import path_of
+from warpcert.exhaustive.events.relative import Relative, before_tones
 from warpcert.learn.data import load
 from warpcert.threat import Threat
 

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from warpcert.classifier import storage
-from warpcert.classifier.mosaic import Mosaic
+from warpcert.classifier.before.mosaic import Mosaic
 from warpcert.learn import data
 from warpcert.learn.losses import mixed_loss
 from warpcert.learn.photos import pretrained

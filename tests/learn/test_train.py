@@ -12,7 +12,7 @@ import torch
 
 import warpcert as wc
 from warpcert.app.cli import main
-from warpcert.classifier.rounding import coarsened
+from warpcert.classifier.before.rounding import coarsened
 from warpcert.learn.checkpoint import forget, restore
 from warpcert.learn.data import Dataset
 from warpcert.learn.losses import attack, disagreement, hardest

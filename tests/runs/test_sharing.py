@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from warpcert import certificates, methods
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels
-from warpcert.classifier.mosaic import Mosaic, Mosaicked
-from warpcert.methods.parts import Part, joined
+from warpcert.classifier.before.mosaic import Mosaic, Mosaicked
+from warpcert.exhaustive.parts import Part, joined
 from warpcert.runs import sharing
 from warpcert.runs.engine import Answer, Engine, here, on_ray, processes
 from warpcert.runs.job import Certifier, Held, Job, Task

@@ -12,10 +12,10 @@ from torch import Tensor
 
 import warpcert as wc
 from warpcert import certificates, methods
-from warpcert.classifier.rounding import level
-from warpcert.exhaustive.crossings import find_crossings
+from warpcert.classifier.before.rounding import level
 from warpcert.exhaustive.enumeration import images, plan
-from warpcert.exhaustive.paths import Averaged
+from warpcert.exhaustive.events.crossings import find_crossings
+from warpcert.exhaustive.events.paths import Averaged
 from warpcert.learn.data import load
 from warpcert.transforms import Blur
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 import warpcert as wc
 from warpcert import certificates
-from warpcert.classifier.rounding import level
-from warpcert.exhaustive.crossings import find_crossings
+from warpcert.classifier.before.rounding import level
 from warpcert.exhaustive.enumeration import images, plan
-from warpcert.exhaustive.paths import Graded
+from warpcert.exhaustive.events.crossings import find_crossings
+from warpcert.exhaustive.events.paths import Graded
 from warpcert.threat import Threat
 from warpcert.transforms import Power, Preprocess
 from warpcert.windows import pieces

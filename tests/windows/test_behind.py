@@ -13,7 +13,7 @@ from torch import Tensor
 import warpcert as wc
 from warpcert import certificates, methods
 from warpcert.certificates import Covered
-from warpcert.classifier.front import Front
+from warpcert.classifier.before.front import Front
 from warpcert.learn.data import load
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess

@@ -8,8 +8,8 @@ from typing import ClassVar, final
 from warpcert.certificates import words
 from warpcert.certificates.base import Certificate
 from warpcert.certificates.evidence import Enumeration, Kind
-from warpcert.classifier.front import FRONTS
-from warpcert.classifier.sees import Sees, sees
+from warpcert.classifier.before.front import FRONTS
+from warpcert.classifier.before.sees import Sees, sees
 from warpcert.numerics.region import Region
 from warpcert.transforms import Preprocess
 

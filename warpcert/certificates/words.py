@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from warpcert.classifier.before.front import FRONTS
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.front import FRONTS
 from warpcert.numerics.box import Box
 from warpcert.threat import Threat
 from warpcert.transforms import Flow, Preprocess, Tone, Transform

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from warpcert import transforms
+from warpcert.classifier.before.front import Front
+from warpcert.classifier.before.sees import Sees
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.front import Front
 from warpcert.classifier.half import halved, in_half
 from warpcert.classifier.inner import Inner
-from warpcert.classifier.sees import Sees
 from warpcert.classifier.votes.voting import Logits, logits_of
 from warpcert.networks.lipschitz import LipschitzNet
 from warpcert.networks.weights import Network, fingerprint

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.classifier.front import BEFORE_NOISE, Front
+from warpcert.classifier.before.front import BEFORE_NOISE, Front
 from warpcert.transforms import Preprocess, Transform, kernels
 
 __all__ = ["Defence"]

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Unpack, cast, final
 from torch import Tensor
 
 from warpcert.classifier.base import Classifier, Rest
+from warpcert.classifier.before.front import BEFORE_LEVELS, Front
+from warpcert.classifier.before.rounding import check_step, coarsened, level, shown
+from warpcert.classifier.before.sees import Sees, behind, told
+from warpcert.classifier.before.stem import Stem
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.front import BEFORE_LEVELS, Front
 from warpcert.classifier.plain import answers, deterministic
-from warpcert.classifier.rounding import check_step, coarsened, level, shown
-from warpcert.classifier.sees import Sees, behind, told
-from warpcert.classifier.stem import Stem
 from warpcert.classifier.votes.voting import Logits
 from warpcert.transforms import Transform
 

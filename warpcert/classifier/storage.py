@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from warpcert.classifier.base import About, Classifier
+from warpcert.classifier.before.sees import sees
 from warpcert.classifier.levels import Levels
 from warpcert.classifier.plain import Plain
-from warpcert.classifier.sees import sees
 from warpcert.classifier.smoothed import Smoothed
 from warpcert.classifier.votes.voting import Logits
 from warpcert.networks.config import ModelConfig

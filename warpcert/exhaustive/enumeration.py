@@ -53,8 +53,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from warpcert.exhaustive.crossings import Crossings, Turns, hull, turns_of
-from warpcert.exhaustive.isolation import ragged
+from warpcert.exhaustive.events.crossings import Crossings, Turns, hull, turns_of
+from warpcert.exhaustive.events.isolation import ragged
 
 __all__ = ["Chunks", "Plan", "images", "plan"]
 

@@ -22,9 +22,9 @@ from typing import final
 import torch
 from torch import Tensor
 
+from warpcert.exhaustive.events.relative import refusal_behind
 from warpcert.exhaustive.glance import Glance, glance
 from warpcert.exhaustive.judge import relative_lead
-from warpcert.exhaustive.relative import refusal_behind
 from warpcert.exhaustive.sight import Terms
 from warpcert.exhaustive.verify import LESS, Told, Verdict, verify
 from warpcert.numerics.deadline import TimeOverError, limited

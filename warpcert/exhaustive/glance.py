@@ -8,10 +8,10 @@ from typing import final
 
 from torch import Tensor
 
-from warpcert.exhaustive.crossings import levels
 from warpcert.exhaustive.enumeration import plan
-from warpcert.exhaustive.paths import path_of
-from warpcert.exhaustive.relative import Faint, before_tones
+from warpcert.exhaustive.events.crossings import levels
+from warpcert.exhaustive.events.paths import path_of
+from warpcert.exhaustive.events.relative import Faint, before_tones
 from warpcert.exhaustive.sight import Sight, Terms, sight_of
 from warpcert.threat import Threat
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from warpcert.exhaustive.crossings import levels
+from warpcert.exhaustive.events.crossings import levels
 from warpcert.exhaustive.sight import Sight, Terms
 
 __all__ = ["Judge", "relative_lead"]

@@ -9,15 +9,15 @@ from typing import final
 import torch
 from torch import Tensor
 
-from warpcert.classifier.front import Front
-from warpcert.classifier.mosaic import Mosaic, Mosaicked
-from warpcert.classifier.rounding import level, shown
-from warpcert.classifier.sees import Sees
-from warpcert.classifier.stem import Stem, Stemmed
-from warpcert.exhaustive.crossings import Crossings, find_behind, find_crossings, joined, levels
-from warpcert.exhaustive.means import Means, of_means
-from warpcert.exhaustive.paths import Moved, refusal
-from warpcert.exhaustive.rounded import of_rounded
+from warpcert.classifier.before.front import Front
+from warpcert.classifier.before.mosaic import Mosaic, Mosaicked
+from warpcert.classifier.before.rounding import level, shown
+from warpcert.classifier.before.sees import Sees
+from warpcert.classifier.before.stem import Stem, Stemmed
+from warpcert.exhaustive.events.crossings import Crossings, find_behind, find_crossings, joined, levels
+from warpcert.exhaustive.events.means import Means, of_means
+from warpcert.exhaustive.events.paths import Moved, refusal
+from warpcert.exhaustive.events.rounded import of_rounded
 from warpcert.threat import Threat
 from warpcert.transforms import Flow
 

@@ -31,10 +31,10 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from warpcert.classifier.stem import Stem
+from warpcert.classifier.before.stem import Stem
 from warpcert.exhaustive.enumeration import Chunks, Plan, plan
+from warpcert.exhaustive.events.relative import Faint, before_tones, refusal_behind
 from warpcert.exhaustive.judge import Judge
-from warpcert.exhaustive.relative import Faint, before_tones, refusal_behind
 from warpcert.exhaustive.sight import Sight, Terms, sight_of
 from warpcert.numerics.deadline import TimeOverError, limited
 from warpcert.threat import Threat

@@ -10,11 +10,11 @@ from typing import Any, final
 
 from warpcert import transforms
 from warpcert.classifier import About, Classifier
+from warpcert.classifier.before.mosaic import Mosaic
+from warpcert.classifier.before.rounding import check_step
+from warpcert.classifier.before.sees import Sees, told
+from warpcert.classifier.before.stem import Stem
 from warpcert.classifier.defence import Defence
-from warpcert.classifier.mosaic import Mosaic
-from warpcert.classifier.rounding import check_step
-from warpcert.classifier.sees import Sees, told
-from warpcert.classifier.stem import Stem
 from warpcert.classifier.storage import configured
 from warpcert.networks.config import LITES, ModelConfig
 from warpcert.networks.weights import Network

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from warpcert import transforms
-from warpcert.classifier.rounding import coarsened
-from warpcert.classifier.sees import behind
+from warpcert.classifier.before.rounding import coarsened
+from warpcert.classifier.before.sees import behind
 from warpcert.learn.recipe import Recipe
 
 __all__ = ["Views", "delayed", "generator", "masked"]

@@ -19,7 +19,7 @@ from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
 
 if TYPE_CHECKING:
-    from warpcert.methods.parts import Part
+    from warpcert.exhaustive.parts import Part
 
 __all__ = [
     "Interrupted",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate, Margins
 from warpcert.classifier import Classifier
-from warpcert.classifier.front import Front
+from warpcert.classifier.before.front import Front
 from warpcert.classifier.votes.voting import logits_of
 from warpcert.methods.base import Progress, Sampling, deadline, positive_limit, refuse_tf32, tells_tolerance
 from warpcert.methods.covering import Covering

@@ -13,7 +13,7 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates import Covered, ErrorBound, Kind, Window, abstained
 from warpcert.classifier import Classifier
-from warpcert.classifier.front import Front
+from warpcert.classifier.before.front import Front
 from warpcert.classifier.votes.sequential import Rules, run_tests
 from warpcert.classifier.votes.voting import Draws, votes
 from warpcert.methods.base import Progress, subject

@@ -13,20 +13,20 @@ from torch import Tensor
 
 from warpcert.certificates import Certificate, Enumeration, ErrorBound, Exhausted, Kind
 from warpcert.classifier import Classifier
-from warpcert.classifier.front import Front
-from warpcert.classifier.stem import Stem
+from warpcert.classifier.before.front import Front
+from warpcert.classifier.before.stem import Stem
 from warpcert.classifier.swift import swift
 from warpcert.classifier.votes.voting import ABSTAIN
-from warpcert.exhaustive.crossings import levels
+from warpcert.exhaustive.events.crossings import levels
+from warpcert.exhaustive.events.relative import refusal_behind
 from warpcert.exhaustive.finite import glance_shifts, refusal_shifts, shifts_of, verify_shifts
 from warpcert.exhaustive.glance import glance
-from warpcert.exhaustive.relative import refusal_behind
+from warpcert.exhaustive.parts import Part
 from warpcert.exhaustive.sight import Terms
 from warpcert.exhaustive.verify import Verdict, verify
 from warpcert.methods.base import Interrupted, Method, Progress, positive_limit, refuse_tf32, subject
 from warpcert.methods.outlook.forecast import Forecast, network_pace
 from warpcert.methods.outlook.remedies import against_pictures
-from warpcert.methods.parts import Part
 from warpcert.threat import Threat
 from warpcert.version import __version__
 

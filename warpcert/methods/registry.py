@@ -13,6 +13,7 @@ from warpcert.certificates.sealed import picture_digest
 from warpcert.classifier import Classifier
 from warpcert.classifier.votes.voting import as_float32, validate_classifier, validate_image
 from warpcert.errors.calibration import Calibration
+from warpcert.exhaustive.parts import Part
 from warpcert.methods.base import Interrupted, Method, Progress
 from warpcert.methods.cover import Cover
 from warpcert.methods.dist_d import DistD, Online
@@ -21,7 +22,6 @@ from warpcert.methods.exact import Exact
 from warpcert.methods.heuristic import Base
 from warpcert.methods.indiv import Indiv
 from warpcert.methods.outlook.forecast import Forecast
-from warpcert.methods.parts import Part
 from warpcert.threat import Threat
 
 __all__ = [

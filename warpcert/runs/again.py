@@ -17,7 +17,7 @@ from warpcert import statistics as stats
 from warpcert.certificates import ByMargins, Certificate, Covered, Kind
 from warpcert.certificates.sealed import picture_digest
 from warpcert.classifier import Classifier
-from warpcert.classifier.front import Front
+from warpcert.classifier.before.front import Front
 from warpcert.classifier.votes.voting import leads, logits_of
 from warpcert.errors.calibration import Calibration
 from warpcert.learn.data import Dataset

@@ -16,9 +16,9 @@ from warpcert import attacks, methods
 from warpcert.certificates import Certificate
 from warpcert.certificates.sealed import picture_digest
 from warpcert.classifier import Classifier, Smoothed
+from warpcert.exhaustive.parts import Part
 from warpcert.learn.foreign import open_model
 from warpcert.methods.base import Method, Progress
-from warpcert.methods.parts import Part
 from warpcert.threat import Threat
 
 __all__ = ["CALIBRATION", "AttackPlan", "Certifier", "Held", "Job", "Named", "Outcome", "Task", "device_of", "seed_for"]

@@ -1,7 +1,7 @@
 """One picture's range in parts, each the work of about twenty seconds: whoever has time takes the next one, from γ = 0
 outwards. What is proved without a gap is kept after every part, so that neither Ctrl-C nor a power cut costs more.
 
-A part speaks of a beginning that others prove (see `methods.parts`); only what has come together is a certificate.
+A part speaks of a beginning that others prove (see `exhaustive.parts`); only what has come together is a certificate.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from warpcert.certificates import Certificate, Exhausted
+from warpcert.exhaustive.parts import Part, joined
 from warpcert.methods.base import Interrupted, Progress
 from warpcert.methods.outlook.remedies import with_time
-from warpcert.methods.parts import Part, joined
 from warpcert.runs.engine import Answer, Engine
 from warpcert.runs.job import Job, Task
 

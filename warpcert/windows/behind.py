@@ -21,7 +21,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from warpcert.classifier.front import Front
+from warpcert.classifier.before.front import Front
 from warpcert.errors.float32 import UNIT
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Preprocess, SpatialTransform, Tone, kernels

@@ -9,7 +9,7 @@ from warpcert.certificates.base import Certificate
 from warpcert.certificates.evidence import ErrorBound, Kind
 from warpcert.certificates.exhausted import Exhausted
 from warpcert.certificates.margins import ByMargins
-from warpcert.classifier.front import BEFORE_LEVELS
+from warpcert.classifier.before.front import BEFORE_LEVELS
 
 __all__ = ["answers", "near", "rank", "refuse", "spends", "together"]
 

@@ -6,7 +6,7 @@ import math
 
 from warpcert.certificates.exhausted import Exhausted
 from warpcert.certificates.verify.common import refuse
-from warpcert.classifier.front import Front
+from warpcert.classifier.before.front import Front
 from warpcert.transforms import Transform
 
 __all__ = ["exhausted"]

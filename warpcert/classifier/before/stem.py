@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from warpcert.classifier.rounding import check_step, highest
+from warpcert.classifier.before.rounding import check_step, highest
 
 __all__ = ["Plane", "Stem", "Stemmed"]
 

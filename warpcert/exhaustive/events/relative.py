@@ -35,9 +35,9 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from warpcert.classifier.front import FRONTS, Front
-from warpcert.exhaustive.isolation import AT_ONCE, Intervals, strides
-from warpcert.exhaustive.paths import EPS, Averaged, Look, Moved, Whole, refusal
+from warpcert.classifier.before.front import FRONTS, Front
+from warpcert.exhaustive.events.isolation import AT_ONCE, Intervals, strides
+from warpcert.exhaustive.events.paths import EPS, Averaged, Look, Moved, Whole, refusal
 from warpcert.threat import Threat
 from warpcert.transforms import Box
 

@@ -51,8 +51,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from warpcert.exhaustive.isolation import ragged
-from warpcert.exhaustive.paths import EPS, Moved
+from warpcert.exhaustive.events.isolation import ragged
+from warpcert.exhaustive.events.paths import EPS, Moved
 from warpcert.threat import Threat
 from warpcert.transforms import Flow, Tone
 from warpcert.transforms.kernels import gather, kernel

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from warpcert.classifier.mosaic import Mosaic, Mosaicked
-from warpcert.classifier.stem import Stem, Stemmed
+from warpcert.classifier.before.mosaic import Mosaic, Mosaicked
+from warpcert.classifier.before.stem import Stem, Stemmed
 
 __all__ = ["Seen", "Sees", "behind", "sees", "told"]
 

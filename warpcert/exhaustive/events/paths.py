@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import max_pool2d, pad
 
-from warpcert.classifier.rounding import highest
-from warpcert.exhaustive.equations import FlowEquation, ToneEquation
+from warpcert.classifier.before.rounding import highest
+from warpcert.exhaustive.events.equations import FlowEquation, ToneEquation
 from warpcert.threat import Threat
 from warpcert.transforms import Average, Flow, Gradation, Tone
 from warpcert.transforms.grid import points

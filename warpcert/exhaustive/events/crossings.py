@@ -6,7 +6,7 @@ the events of the pixel, such that for all γ ∈ Γ and all real images z with 
   - one of the levels low … high of its event that contains γ, or
   - if γ lies in none of its events, the settled level of the gap that γ lies in.
 
-Coarse levels. With step w > 1 q is replaced by Q_w of `classifier.rounding`: level k holds the 8-bit values wk − w/2 …
+Coarse levels. With step w > 1 q is replaced by Q_w (see `rounding`): level k holds the 8-bit values wk − w/2 …
 wk + w/2 − 1, so its upper threshold is V = wk + w/2 − ½, which is V' = k + ½ for V' = (V + ½)/w. All below is about V'
 then: values, slopes and margins are those of V divided by w, exactly as w is a power of two; only adding 1/(2w) rounds
 once more. Every threshold of Q_w is one of q, so Q_w(q(z)) = Q_w(z): an attacker who rounds and one who does not are
@@ -27,12 +27,12 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from warpcert.classifier.front import Front
-from warpcert.classifier.rounding import check_step
-from warpcert.exhaustive.isolation import Events, isolated, nearest, strides
-from warpcert.exhaustive.paths import Chosen, Path, Values, path_of
-from warpcert.exhaustive.programs import Program, Tied, programs
-from warpcert.exhaustive.relative import Relative
+from warpcert.classifier.before.front import Front
+from warpcert.classifier.before.rounding import check_step
+from warpcert.exhaustive.events.isolation import Events, isolated, nearest, strides
+from warpcert.exhaustive.events.paths import Chosen, Path, Values, path_of
+from warpcert.exhaustive.events.programs import Program, Tied, programs
+from warpcert.exhaustive.events.relative import Relative
 from warpcert.threat import Threat
 from warpcert.transforms import Gradation
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from warpcert.classifier.rounding import check_step, level, shown
+from warpcert.classifier.before.rounding import check_step, level, shown
 
 __all__ = ["Mosaic", "Mosaicked"]
 

@@ -26,11 +26,11 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from warpcert.classifier.stem import Plane
-from warpcert.exhaustive.crossings import Crossings
-from warpcert.exhaustive.isolation import AT_ONCE, Events, Intervals, isolated, nearest, ragged, strides
-from warpcert.exhaustive.means import Means
-from warpcert.exhaustive.paths import Look, Moved
+from warpcert.classifier.before.stem import Plane
+from warpcert.exhaustive.events.crossings import Crossings
+from warpcert.exhaustive.events.isolation import AT_ONCE, Events, Intervals, isolated, nearest, ragged, strides
+from warpcert.exhaustive.events.means import Means
+from warpcert.exhaustive.events.paths import Look, Moved
 
 __all__ = ["of_rounded"]
 

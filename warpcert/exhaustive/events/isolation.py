@@ -27,7 +27,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from warpcert.exhaustive.paths import Path
+from warpcert.exhaustive.events.paths import Path
 
 __all__ = ["AT_ONCE", "Events", "Intervals", "isolated", "nearest", "ragged", "strides"]
 

@@ -1,6 +1,6 @@
 """Every γ at which a mean behind a stem can change its level, enclosed with proof: unrounded means.
 
-Guarantee. Let a(γ) be a mean of `classifier.stem` of T_γ x in exact arithmetic. `of_means` returns events as
+Guarantee. Let a(γ) be a mean of `classifier.before.stem` of T_γ x in exact arithmetic. `of_means` returns events as
 `find_crossings` does, of levels of means in place of pixels: for all γ ∈ Γ and all real images z with |z − T_γ x| ≤
 tolerance the level of the mean of z is one of its event's, or the settled one.
 
@@ -24,10 +24,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from warpcert.classifier.stem import Plane
-from warpcert.exhaustive.crossings import Crossings, settled
-from warpcert.exhaustive.isolation import isolated, strides
-from warpcert.exhaustive.paths import EPS, Look, Moved
+from warpcert.classifier.before.stem import Plane
+from warpcert.exhaustive.events.crossings import Crossings, settled
+from warpcert.exhaustive.events.isolation import isolated, strides
+from warpcert.exhaustive.events.paths import EPS, Look, Moved
 from warpcert.transforms import Flow
 
 __all__ = ["Means", "of_means"]
