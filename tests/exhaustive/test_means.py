@@ -210,3 +210,12 @@ def test_what_cannot_be_enumerated_is_refused(threat: Threat, words: str) -> Non
         Levels(network(x, 1), 16, sees=Stem()).certify(x, threat, method="exact")
     with pytest.raises(ValueError, match="step of 2"):
         Levels(network(x, 1), 1, sees=Stem())
+
+
+@pytest.mark.parametrize("threat", [Threat.brightness(0.1), Threat.shifts(1).then(rotation=2)])
+def test_records_of_what_cannot_be_enumerated_are_refused(threat: Threat) -> None:
+    x = noise(2, (3, 8, 8)).float() / 255
+    made = Levels(network(x, 1), 16, sees=Stem()).certify(x, Threat.rotation(0.01), method="exact")
+    assert isinstance(made, Exhausted) and made.found is not None
+    with pytest.raises(ValueError, match="behind a stem"):
+        certificates.verify(replace(made, threat=threat, found=replace(made.found, tolerance=threat.off_by)))

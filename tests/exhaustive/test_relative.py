@@ -14,6 +14,7 @@ from torch import Tensor
 
 import warpcert as wc
 from warpcert import certificates
+from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels
 from warpcert.classifier.before.front import FRONTS, Front
 from warpcert.classifier.before.rounding import level
@@ -245,6 +246,14 @@ def test_forged_certificates_are_refused() -> None:
     ):
         with pytest.raises(ValueError):
             certificates.verify(replace(made, **change))  # type: ignore[arg-type]
+    faint = Threat.made_of({"rotation": 2, "contrast": (-0.99, 0.2)}, quantized=False, tolerance=3.5e-4)
+    stretched = Levels(behind.network, 32, front="stretched")
+    made = stretched.certify(x, Threat.rotation(0.01, quantized=False).then(contrast=0.2), method="exact")
+    assert isinstance(made, Exhausted) and made.found is not None
+    with pytest.raises(ValueError, match="tenth of a level"):
+        certificates.verify(replace(made, threat=faint, found=replace(made.found, tolerance=3.5e-4)))
+    with pytest.raises(ValueError, match="tenth of a level"):
+        stretched.certify(x, faint, method="exact")
 
 
 def test_pictures_without_contrast_are_not_stretched() -> None:

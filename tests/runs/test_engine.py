@@ -67,6 +67,27 @@ def test_processes_give_the_same_certificates(tmp_path: Path) -> None:
     assert sorted(alone) == list(range(5)) and any(c["label"] >= 0 for c in alone.values())
 
 
+def test_an_answer_may_lead_to_another_task(tmp_path: Path) -> None:
+    """Though nobody is busy when it comes."""
+    fragile = Fragile(voted(), tmp_path / "log", weak=-1, deaths=0)
+    to_do = [*tasks(4)]
+
+    class Led(Iterator[Task]):
+        left = 1
+
+        def __next__(self) -> Task:
+            if self.left == 0:
+                raise StopIteration
+            self.left -= 1
+            return to_do.pop(0)
+
+    led, found = Led(), []
+    for index, _ in processes(fragile, 2)(led):
+        found.append(index)
+        led.left += bool(to_do)
+    assert found == [0, 1, 2, 3]
+
+
 def test_a_dead_process_costs_only_its_picture(tmp_path: Path) -> None:
     log = tmp_path / "log"
     answers = list(processes(Fragile(voted(), log, weak=2, deaths=1), 2)(tasks(6)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, final
 
 from torch.overrides import TorchFunctionMode
@@ -16,11 +17,20 @@ class TimeOverError(Exception):
     """The time is over in the middle of a computation."""
 
 
-def limited(until: float) -> AbstractContextManager[Any]:
+@contextmanager
+def limited(until: float) -> Iterator[None]:
     """As a context: every torch operation from `until` on, by time.perf_counter(), is a TimeOverError. What computes
     need not know of it; whoever enters it has to know what holds without the rest.
     """
-    return nullcontext() if until == math.inf else _Deadline(until)
+    if until == math.inf:
+        yield
+        return
+    mode = _Deadline(until)
+    try:
+        with mode:
+            yield
+    finally:
+        mode.until = math.inf  # should Ctrl-C have kept torch from forgetting it
 
 
 @final

@@ -146,10 +146,13 @@ def _processes(job: Callable[[], Certifier], workers: int, tasks: Iterator[Task]
                 if worker.ready and worker.task is None:
                     worker.ask(waiting.popleft() if waiting else next(tasks, None))
             yield from map(_checked, outcomes)
-            if not waiting and not any(w.task for w in crew):
-                return
-            heard = wait([w.pipe for w in crew])
             outcomes.clear()
+            if not waiting and not any(w.task for w in crew):
+                waiting += islice(tasks, 1)  # an answer may have led to another task
+                if not waiting:
+                    return
+                continue
+            heard = wait([w.pipe for w in crew])
             for worker in [w for w in crew if w.pipe in heard]:
                 try:
                     outcome = worker.pipe.recv()

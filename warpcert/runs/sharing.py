@@ -168,7 +168,8 @@ class _Picture:
     def certificate(self) -> Exhausted:
         assert self.last is not None
         made = self.proved or self.last.made
-        if made.found is not None and made.found.held < min(1.0, self.end) * (1 - 1e-9) and self.limit is not None:
+        held = made.found.held if made.found else 0.0
+        if held < min(1.0, self.end) * (1 - 1e-9) and self.limit is not None and made.counterexample is None:
             made = replace(made, reason=f"undecided, as {with_time(self.limit)}")
         return replace(made, seconds=self.before + time.perf_counter() - self.began)
 

@@ -7,7 +7,8 @@ import math
 from warpcert.certificates.exhausted import Exhausted
 from warpcert.certificates.verify.common import refuse
 from warpcert.classifier.before.front import Front
-from warpcert.transforms import Transform
+from warpcert.classifier.before.stem import Stem
+from warpcert.transforms import Flow, Transform
 
 __all__ = ["exhausted"]
 
@@ -28,7 +29,10 @@ def exhausted(c: Exhausted) -> bool:
     bare = not c.threat.quantized and c.step == 1
     refuse(bare and not alone, "against attackers who do not round, levels are needed")
     refuse(alone and bool(c.threat.off_by), "shifts copy pixels: there is no tolerance")
-    refuse(not 0 <= c.threat.off_by < FINEST, "a tolerance lies below a tenth of a level")
+    off = Front(c.front).before(c.threat, c.threat.off_by)
+    refuse(not 0 <= off < FINEST, "a tolerance lies below a tenth of a level, before tones that are not seen too")
+    flows = not t.parts[0].disc and all(isinstance(part, Flow) for part in rest)
+    refuse(isinstance(c.sees, Stem) and not alone and not flows, "behind a stem nothing but flows is enumerated")
     refuse(bool(c.error.E), "an enumeration has no error")
     if c.counterexample is not None:
         refuse(not t.holds(c.counterexample, gamma), "the counterexample lies outside Γ")

@@ -87,6 +87,12 @@ class Front:
         box = Box(*(tuple(v for _, own in parts for v in getattr(own, end)) for end in ("lower", "upper")))
         return replace(threat, transform=product(*(part for part, _ in parts)), box=box, l2=0.0), unseen
 
+    def before(self, threat: Threat, tolerance: float) -> float:
+        """How far off a picture may be before the tones that it does not see, if after them by the tolerance."""
+        for tone, box in self.sees(threat)[1]:
+            tolerance /= float(tone.gain(torch.tensor([box.lower], dtype=torch.float64))) * (1 - 1e-12)
+        return tolerance
+
     def spread(self, E: Tensor, z: Tensor) -> Tensor:
         """≥ ‖front(w) − front(z_j)‖₂ [J] for every w with ‖w − z_j‖₂ ≤ E_j, z [J,C,H,W], with the rounding of what is
         handed on.

@@ -36,7 +36,8 @@ Lemma. Let V be strictly monotone for all s at hand. If W(a) is before the thres
 then V is before it by e at a, and beyond it by e at b, and so at all s before a and after b: there W is on the same
 side as V. So outside the *window* (a, b) the event has not happened before and has happened after, and inside it every
 s of its type is tried. A window is at most 2·`MOST` numbers wide, less than 10⁻¹⁰ of s; V is shown to be monotone on
-the event and 10⁻⁹ of γ on both sides by its derivative in the middle and the bound of the second.
+the event and 10⁻⁹ of γ on both sides by its derivative in the middle and the bound of the second. (Equations are known
+of flows whose generators are whole numbers only, so s changes at least as fast as γ, or as e^γ.)
 
 The program stays within the tolerance, or it is left out (`follows` of the family). So where a pixel is settled by the
 tolerance, the program agrees. Pictures that came as floats are a second start: how far they are from the levels is in

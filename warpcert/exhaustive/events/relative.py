@@ -22,7 +22,8 @@ Nothing has to meet at the cuts: events are isolated on every interval apart, wi
   attackers    Who is off by τ in every pixel is off by 2τ in V_i − m, as |min w − min z| ≤ max |w − z|. In θ he is off
                by 2τ/(M − m − 2τ): along the way from z to w it changes by (dz_i − (1 − θ)dm − θ dM)/(M − m). If he is
                off by τ after a tone that multiplies by c, that is τ/c before it: front(c w + b + η) = front(w + η/c).
-  rounding     V_i, V_j and V_k err by the slack σ of their path each, and the holders' gap by 2σ more. Of θ ∈ [0, 1]
+  rounding     V_i, V_j and V_k err by the slack σ of their path each, and the holders' gap by 2σ more; slopes, by
+               σ/stride each over half a stride at most, add σ/2 for each path: 6σ cover both. Of θ ∈ [0, 1] values
                they make 9σ/r at most, with r = R/s ≤ 1, and of its slope 17σ/r² over the stride, as |V'| ≤ 1.5s over
                the stride. The classifier's own front rounds three times: 8·2⁻⁵³·s.
 """
@@ -74,11 +75,9 @@ def before_tones(threat: Threat, front: str, tolerance: float) -> tuple[Threat, 
     range. And how far off pictures may be before the tones that it does not see.
     """
     rest, unseen = Front(front).sees(threat)
-    for tone, box in unseen:
-        tolerance /= float(tone.gain(torch.tensor([box.lower], dtype=torch.float64))) * (1 - 1e-12)
     if rest is None:
         rest = Threat(unseen[0][0], Box((0.0,), (0.0,)), threat.interpolation, quantized=False)
-    return rest, tolerance
+    return rest, Front(front).before(threat, tolerance)
 
 
 class Faint(ValueError):
@@ -108,7 +107,7 @@ class Relative:
         self.gap = gap = min(max(path.off(tolerance) / 2, near), 0.004 * LEAST * self.white)
         self.low = _held(path, gamma, 1, gap)
         self.high = _held(path, gamma, -1, gap) if self.stretched else None
-        self.slack = 4 * path.slack + gap + 8 * EPS * self.white
+        self.slack = 6 * path.slack + gap + 8 * EPS * self.white
         if self.high is not None:
             self.range = _least_range(self.low, self.high, path.slack) / self.white
             if not self.range > LEAST:

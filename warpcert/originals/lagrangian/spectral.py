@@ -240,7 +240,7 @@ def _squares(eye: Lens, nodes: Tensor, above: Tensor, rank: int, read: Tensor) -
     """‖KGKᵀ‖₂ or more, and ‖|K|√diag G‖² [c,n], K = F T_θ at the nodes."""
     wide = above.diagonal(dim1=1, dim2=2).sqrt()  # [c,·]: |G_ij| ≤ √(G_ii G_jj)
     squares, size = [], []
-    for some in torch.split(nodes, max(1, SIZE // (rank * wide.shape[1]))):
+    for some in torch.split(nodes, max(1, SIZE // max(1, rank * wide.shape[1]))):
         k = eye.passed(some, rank)[:, :, read]
         size.append((k.abs() @ wide.mT).square().sum(1).mT)
         squares.append(torch.stack([norm((k.flatten(0, 1) @ g).reshape(k.shape) @ k.mT) for g in above]))
