@@ -193,6 +193,12 @@ def test_of_classifiers_that_cannot_exist_nothing_is_said(name: str, tmp_path: P
     assert len(verify_file(tmp_path / "answer.json")) == 1
 
 
+@pytest.mark.parametrize("c", [JOINT, EXACT, MARGINS], ids=["joint", "exact", "margins"])
+def test_forged_fingerprints_are_refused(c: Certificate) -> None:
+    with pytest.raises(ValueError, match="does not follow"):
+        certificates.verify(replace(c, classifier=replace(c.classifier, fingerprint="feed" * 16)))
+
+
 def written(c: Certificate) -> dict[str, Any]:
     """Its record; where not even its sentence can be made, without what follows."""
     try:

@@ -239,13 +239,14 @@ def test_tones_alone_cost_one_picture_and_shifts_one_each() -> None:
 def test_forged_certificates_are_refused() -> None:
     x, _, behind = digit()
     made = behind.certify(x, Threat.rotation(2, quantized=False).then(brightness=0.2), method="exact")
-    for change in (
-        {"threat": Threat.rotation(2, quantized=False).then(contrast=0.2)},  # grounded sees contrast
-        {"threat": Threat.rotation(2).then(brightness=0.2)},  # clipped and rounded
-        {"threat": Threat.rotation(2)},
+    assert isinstance(made, Exhausted) and made.found is not None
+    for threat, why in (
+        (Threat.rotation(2, quantized=False).then(contrast=0.2), "no enumeration knows"),  # grounded sees contrast
+        (Threat.rotation(2).then(brightness=0.2), "behind a front attackers who round"),
+        (Threat.rotation(2), "behind a front attackers who round"),
     ):
-        with pytest.raises(ValueError):
-            certificates.verify(replace(made, **change))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=why):
+            certificates.verify(replace(made, threat=threat, found=replace(made.found, tolerance=threat.off_by)))
     faint = Threat.made_of({"rotation": 2, "contrast": (-0.99, 0.2)}, quantized=False, tolerance=3.5e-4)
     stretched = Levels(behind.network, 32, front="stretched")
     made = stretched.certify(x, Threat.rotation(0.01, quantized=False).then(contrast=0.2), method="exact")
