@@ -23,7 +23,7 @@ from warpcert.classifier.before.mosaic import Mosaic, Mosaicked
 from warpcert.exhaustive.parts import Part, joined
 from warpcert.runs import sharing
 from warpcert.runs.engine import Answer, Engine, here, on_ray, processes
-from warpcert.runs.job import Certifier, Held, Job, Task
+from warpcert.runs.job import LITTLE, Certifier, Held, Job, Task
 from warpcert.runs.runner import run
 from warpcert.runs.sharing import Sharing, shared
 from warpcert.runs.store import Store, read_records, verify
@@ -112,6 +112,23 @@ def test_processes_share_one_picture(name: str, tmp_path: Path) -> None:
         made = certificates.read(record["certificate"])
         assert isinstance(made, Exhausted) and isinstance(whole, Exhausted) and made.found and whole.found
         assert abs(made.found.held - whole.found.held) < 1e-9
+
+
+@pytest.mark.parametrize("at_once", [0, 1, 3])
+def test_of_a_wrong_answer_no_more_than_a_little_is_proved(at_once: int, tmp_path: Path) -> None:
+    x = picture(5)
+    f = classifier(x, 5, 50.0)
+    job = Job(Held(f), THREAT, methods.chosen(f, batch=32), right_only=True)
+    right = f.predict(x)
+    assert isinstance(right, int)
+    tasks = [job.task(0, x, 1 - right, 0), job.task(1, x, right, 0)]
+    with Store(tmp_path, job.describe(f, data="noise", indices=range(2), seed=0)) as store:
+        engine = shuffling(job.open(), at_once, 0) if at_once else here(job.open())
+        records = list(run(store, tasks, engine, Sharing(job, at_once) if at_once else None))
+    wrong, whole = (certificates.read(r["certificate"]) for r in sorted(records, key=lambda r: r["index"]))
+    assert isinstance(wrong, Exhausted) and isinstance(whole, Exhausted) and wrong.found and whole.found
+    assert wrong.found.held == LITTLE and "answered wrongly" in wrong.reason and wrong.label == right
+    assert whole.found.held == 1 and wrong.passes < whole.passes and verify(tmp_path) == []
 
 
 def test_a_gap_another_picture_or_other_terms_are_refused() -> None:

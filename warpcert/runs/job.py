@@ -24,6 +24,8 @@ from warpcert.threat import Threat
 __all__ = ["CALIBRATION", "AttackPlan", "Certifier", "Held", "Job", "Named", "Outcome", "Task", "device_of", "seed_for"]
 
 CALIBRATION = "calibration.json"  # in the folder of a run
+LITTLE = 2.0**-10
+WRONG = "the picture is answered wrongly, so the rest of the range was left alone"
 
 
 def device_of(name: str) -> torch.device:
@@ -125,10 +127,13 @@ class Job:
     method: Method
     device: str = "cpu"
     attack: AttackPlan | None = None  # of methods that are shown attacked pictures
+    right_only: bool = False  # of pictures that are answered wrongly, no more than `LITTLE` of the range is proved
 
     def __post_init__(self) -> None:
         if self.attack is not None and not self.method.attacked:
             raise ValueError(f"{self.method.name} certifies the original picture: leave the attack out")
+        if self.right_only and not self.method.in_parts(self.threat):
+            raise ValueError(f"{self.method.name} proves a range as a whole here: certify wrong answers too")
 
     def open(self) -> Certifier:
         """The certifier, with the classifier opened in this process."""
@@ -143,6 +148,10 @@ class Job:
             x = torch.from_numpy(task.x).to(self.device)
             if self.method.attacked:
                 return self._attacked(classifier, task, progress)
+            first = task.known is None and (task.part is None or task.part[0] == 0)
+            if self.right_only and first and classifier.predict(x) != task.label:
+                made = methods.part(self.method, classifier, x, self.threat, (0.0, LITTLE)).made
+                return made if made.counterexample or made.found is None else replace(made, reason=WRONG), {}
             if task.part is not None:
                 method = replace(self.method, time_limit=task.seconds)  # type: ignore[call-arg]
                 return methods.part(method, classifier, x, self.threat, task.part, progress), {}
@@ -194,6 +203,7 @@ class Job:
             "settings": self.method.to_dict(),
             "device": torch.device(self.device).type,
             "seed": seed,
+            **({"right_only": True} if self.right_only else {}),
             **({"attack": asdict(self.attack or AttackPlan())} if self.method.attacked else {}),
         }
 

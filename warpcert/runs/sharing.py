@@ -48,6 +48,7 @@ class Sharing:
         try:
             for index, (made, more) in engine(table):
                 if not isinstance(made, Part):
+                    table.open.pop(index, None)
                     yield index, (made, more)
                     continue
                 if (picture := table.open.get(index)) is None:

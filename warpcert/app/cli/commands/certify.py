@@ -38,6 +38,10 @@ def add(p: argparse.ArgumentParser) -> None:
     p.add_argument("--json", action="store_true", help="print the summary as JSON")
     p.add_argument("--dry-run", action="store_true", help="print only what the run will cost, from a quick probe")
     p.add_argument("--fail-under", type=float, metavar="SHARE", help="exit with 1 if certified accuracy is lower")
+    p.add_argument(
+        "--right-only", action="store_true",
+        help="exact: of pictures that are answered wrongly, prove no more than a thousandth of the range",
+    )  # fmt: skip
     add_data(p)
     add_classifier(p)
     add_threat(p)
@@ -93,7 +97,7 @@ def _job(args: argparse.Namespace, case: Case) -> Job:
     method = method_of(args, case.classifier)
     given = {k: v for k, v in {"name": args.attack, "k": args.k}.items() if v is not None}
     plan = AttackPlan(**given) if given or method.attacked else None
-    return Job(case.source, case.threat, method, str(case.device), plan)
+    return Job(case.source, case.threat, method, str(case.device), plan, args.right_only)
 
 
 def _certify(args: argparse.Namespace, case: Case, job: Job, watch: Watch) -> None:
