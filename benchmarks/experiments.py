@@ -32,6 +32,7 @@ class Experiment:
     data: str
     count: int
     few: tuple[str, ...]  # options of a quick trial
+    more: tuple[str, ...] = ()  # options besides, quick or not
 
     def run(self, out: Path, root: Path, device: str, *, quick: bool) -> None:
         data = str(root / self.data) if self.data.endswith(".npz") else self.data
@@ -40,14 +41,29 @@ class Experiment:
         recipe = ROOT / "recipes" / self.name / "recipe.toml"
         _step(["train", str(recipe), "--out", str(folder), "--set", *changed, *common])
         certify = ["certify", "--model", str(folder / "model.safetensors"), "--data", data, "--shuffled"]
-        count = 1 if quick else self.count
-        _step([*certify, "--count", str(count), "--out", str(folder / "run"), *(self.few if quick else ()), *common])
+        count, few = (1, self.few) if quick else (self.count, ())
+        _step([*certify, "--count", str(count), "--out", str(folder / "run"), *self.more, *few, *common])
         _step(["check", str(folder / "run")])
 
 
 UNSEEN = ("--n", "1000", "--betas", "20", "--windows", "1", "--gamma", "0.5")
 KNOWN = ("--n", "1000", "--betas", "20", "--windows", "1", "--gamma", "0.5", "--bound", "sampled")
-EXPERIMENTS = (
+BRIEF = ("--time-limit", "20")
+VOTES = ("--n", "1000", "--n0", "20", "--time-limit", "20")
+ON_TOP = ("brightness=0.2", "l2=0.05")
+EXPERIMENTS = (  # those of more than one part, of blur and of shifts first: by what a minute of training is worth
+    Experiment("cifar-shifts-reflected-exact", "cifar10", 500, BRIEF),
+    Experiment("cifar-shifts-black-exact", "cifar10", 500, BRIEF),
+    Experiment("mnist-blur-exact", "mnist", 500, BRIEF),
+    Experiment("mnist-shifts-black-exact", "mnist", 500, BRIEF),
+    Experiment("mnist-shifts-reflected-exact", "mnist", 500, BRIEF),
+    Experiment("mnist-scaling-exact", "mnist", 500, BRIEF),
+    Experiment("cifar-front-exact", "cifar10", 500, BRIEF),
+    Experiment("cifar-blur-exact", "cifar10", 500, BRIEF),
+    Experiment("cifar-scaling-brightness-exact", "cifar10", 500, BRIEF),
+    Experiment("cifar-rotation-brightness-exact", "cifar10", 500, BRIEF),
+    Experiment("mnist-rotation-brightness-cover", "mnist", 500, VOTES, ("--threat", "rotation=50", *ON_TOP)),
+    Experiment("cifar-rotation-brightness-cover", "cifar10", 500, VOTES, ("--threat", "rotation=30", *ON_TOP)),
     Experiment("cifar-rotation-individual-wide", "cifar10", 200, UNSEEN),
     Experiment("gtsrb-rotation-individual", "gtsrb32.npz", 200, UNSEEN),
     Experiment("cifar-rotation-dist-x-10", "cifar10", 500, KNOWN),

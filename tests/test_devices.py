@@ -14,6 +14,8 @@ from warpcert import attacks
 from warpcert.certificates import Certificate, read
 from warpcert.classifier import Classifier
 from warpcert.errors.calibration import calibrate
+from warpcert.learn.recipe import Recipe
+from warpcert.learn.views import Views, generator
 from warpcert.threat import Threat
 
 SIDE = 12
@@ -100,6 +102,32 @@ def test_exact(threat: Threat, monkeypatch: pytest.MonkeyPatch) -> None:
             shown(moved(wc.Levels(Mean(), 32, sees=wc.Stem(2))).certify(x, threat))
         if threat.quantized:
             shown(moved(wc.Plain(Mean())).certify(x, threat))
+
+
+def test_exact_behind_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pretended(monkeypatch, is_cuda=False):
+        for front, tones in ("grounded", {"brightness": 0.2}), ("stretched", {"contrast": 0.2}):
+            threat = Threat.rotation(2, quantized=False).then(**tones)
+            shown(moved(wc.Levels(Mean(), 32, front=front)).certify(moved(X), threat))
+
+
+VIEWS = [
+    {"transform": "reflected-shifts", "gamma": 3},
+    {"transform": "blur", "gamma": 2, "levels": 4},
+    {"transform": "scaling then brightness", "gamma": (10, 0.2), "before": "grounded", "levels": 8},
+    {"transform": "rotation then contrast", "gamma": (10, 0.2), "before": "standard", "noise": 0.1},
+]
+
+
+@pytest.mark.parametrize("changes", VIEWS, ids=lambda c: c["transform"])
+def test_training_views(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = {"sigma": 0, "noise": 0.0, "rounded": False, "attacked": 1.0, "flip": True, "shift": 1, "cutout": 2}
+    recipe = Recipe.from_dict({"name": "views", "dataset": "mnist"} | plain | changes)
+    with pretended(monkeypatch):
+        device = moved(X).device
+        views, draw = Views(recipe, device), generator(device, 0)
+        seen = views(moved(X.expand(6, 1, SIDE, SIDE)), draw)
+        assert marked(seen) and marked(seen + views.delta(seen, draw)) and seen.shape == (6, 1, SIDE, SIDE)
 
 
 def test_it_pretends_well(monkeypatch: pytest.MonkeyPatch) -> None:

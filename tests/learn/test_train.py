@@ -21,6 +21,7 @@ from warpcert.learn.recipe import Recipe
 from warpcert.learn.train import _proxy, _Run, train
 from warpcert.learn.views import Views, generator
 from warpcert.networks.weights import build
+from warpcert.transforms import ReflectedShifts
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
@@ -181,6 +182,32 @@ def test_views_at_levels_are_what_a_classifier_behind_levels_sees(changes: dict)
         assert torch.equal(coarsened(seen, step), seen) and not seen.requires_grad
         assert len((255 * seen).round().unique()) <= 255 // step + 2
         assert torch.equal(views.delta(seen, generator(CPU, 1)), Views(recipe, CPU).delta(plain, generator(CPU, 1)))
+
+
+def test_views_are_what_an_attacker_can_choose() -> None:
+    """Shifts are whole and lie in their disc, whose rim is reached."""
+    recipe = Recipe.from_dict(BASE | PLAIN | {"transform": "reflected-shifts", "gamma": 3, "attacked": 1})
+    x = dots(1).images.float() / 255
+    moved = wc.Threat.shifts(3, "reflected").attacked(x[0], shifts := ReflectedShifts().points(recipe.box()))
+    seen = Views(recipe, CPU)(x.expand(400, 1, 12, 12), generator(CPU, 0))
+    same = (seen[:, None] == moved).flatten(2).all(2)
+    assert bool(same.any(1).all()) and bool(same[:, shifts.norm(dim=1) == 3].any())
+
+
+def test_views_behind_a_front(tmp_path: Path) -> None:
+    """Whatever brightness does last is not seen in training either, and the front is deployed."""
+    changes = {"transform": "rotation then brightness", "gamma": (20, 0.3), "before": "grounded", "levels": 8}
+    recipe = Recipe.from_dict(BASE | PLAIN | changes | {"attacked": 1, "rounded": False, "steps": 2})
+    dark, x = recipe.override(["gamma=[20, 0]"]), dots(8).images.float() / 255
+    one, other = (Views(r, CPU)(x, generator(CPU, 0)) for r in (recipe, dark))
+    assert float((one - other).abs().max()) <= 8.01 / 255 and float((one != other).float().mean()) < 0.01
+    train(recipe, dots(), "cpu", tmp_path)
+    made = wc.load(str(tmp_path / "model.safetensors"))
+    assert made.front == "grounded" and made.threat == wc.Threat.rotation(20, quantized=False).then(brightness=0.3)
+    with pytest.raises(ValueError, match="does not stand before levels"):
+        recipe.override(["before=centred"])
+    with pytest.raises(ValueError, match="does not stand before noise"):
+        recipe.override(["levels=0"])
 
 
 def test_training_at_levels(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def plain_proxy(f: Logits, threat: Threat, dataset: Dataset, device: torch.devic
     in SHARES. f is on the device.
     """
     dim = threat.box.dim
-    grid = threat.box.grid(points if dim == 1 else max(3, round(points ** (1 / dim)))).to(device)
+    grid = threat.legal(threat.box.grid(points if dim == 1 else max(3, round(points ** (1 / dim))))).to(device)
     size = _most(dataset, 4000 if device.type == "cuda" else 500)
     ends = torch.tensor([threat.box.lower, threat.box.upper], device=device).abs().amax(0).clamp_min(1e-12)
     inside = {share: (grid.abs() <= share * ends + 1e-9).all(1).tolist() for share in SHARES}

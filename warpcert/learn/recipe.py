@@ -10,6 +10,7 @@ from typing import Any, final
 
 from warpcert import transforms
 from warpcert.classifier import About, Classifier
+from warpcert.classifier.before.front import BEFORE_LEVELS, Front
 from warpcert.classifier.before.mosaic import Mosaic
 from warpcert.classifier.before.rounding import check_step
 from warpcert.classifier.before.sees import Sees, told
@@ -77,6 +78,7 @@ class Recipe:
     step: int = 0  # of the levels that it is deployed behind (0: `levels`)
     turned_by: str = "none"  # the kernel that it is deployed with (none: `interpolation`)
     precision: str = "float32"  # or half
+    before: str = "none"  # the front that stands before its levels or its noise, in training too (see `Front`)
     halved: bool = False  # it transforms pictures of twice the side, and sees them at half of it (see `Preprocess`)
     withstands: tuple[float, ...] = ()  # Γ of its threat (none: `gamma`)
     pixels: str = "none"  # what its attacker hands over: rounded or unrounded (none: as in training)
@@ -146,6 +148,8 @@ class Recipe:
             raise ValueError("a network sees means (luma) or a mosaic, not both")
         if self.sees and (self.levels < 2 or not self.defence().preprocess.is_identity):
             raise ValueError("a stem or a mosaic is of the picture itself: say levels = 32, and no vignette")
+        if Front(self.before).name != "none" and (self.before in BEFORE_LEVELS) != bool(self.step or self.levels):
+            raise ValueError(f"the front {self.before!r} does not stand before {'levels' if self.levels else 'noise'}")
         if (self.start != "random" or self.distil) and self.family not in LITES:
             raise ValueError(f"networks to start from or to learn from are known of {', '.join(LITES)} only")
         if (self.distil and self.teacher == "none") or (self.mix and not self.distil):
@@ -218,6 +222,7 @@ class Recipe:
     def facts(self) -> dict[str, Any]:
         """How the network is deployed: behind levels, smoothed, or plain."""
         common: dict[str, Any] = {"precision": self.precision}
+        common |= {} if self.before == "none" else {"front": self.before}
         if step := self.step or self.levels:
             sees = {"sees": told(self.sees)} if self.sees else {}
             return {"kind": "levels", "step": step, **sees, **common}

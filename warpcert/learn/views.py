@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from warpcert import transforms
+from warpcert.classifier.before.front import Front
 from warpcert.classifier.before.rounding import coarsened
 from warpcert.classifier.before.sees import behind
 from warpcert.learn.recipe import Recipe
@@ -60,7 +61,8 @@ class Views:
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
         defence, box = recipe.defence(), recipe.box()
-        self.recipe, self.transform, self.defence = recipe, defence.transform, defence
+        self.recipe, self.transform, self.defence, self.box = recipe, defence.transform, defence, box
+        self.before = Front(recipe.before)
         self.sigma = torch.tensor(defence.sigma_param, device=device) * recipe.spread
         self.lower = torch.tensor(box.lower, device=device)
         self.width = torch.tensor(box.upper, device=device) - self.lower
@@ -84,6 +86,7 @@ class Views:
             x = x * _uncut(x, recipe.cutout, torch.rand(count, 2, generator=draw, device=device))
         beta = torch.randn(count, dim, generator=draw, device=device) * self.sigma
         gamma = torch.rand(count, dim, generator=draw, device=device) * self.width + self.lower
+        gamma = self.transform.legal(gamma, self.box)
         k = round(recipe.attacked * count)
         if k:
             attacked = self.transform(x[:k], gamma[:k], recipe.attacker)
@@ -91,7 +94,7 @@ class Views:
         if k < count or self.smoothed:  # else β = 0: the defender does not transform at all
             sides = (self.defence, x[:k], beta[:k]), (self.defence.known, x[k:], beta[k:] + gamma[k:])
             x = torch.cat([self.transform(z, b, d.interpolation) for d, z, b in sides if len(z)])
-        view = self.preprocess(x)
+        view = self.preprocess(self.before(x))
         if self.front:
             return self.front.picture(self.front.levels(view), tuple(view.shape[1:]))
         return coarsened(view, recipe.levels) if recipe.levels else view
