@@ -13,7 +13,9 @@ import pytest
 import torch
 from PIL import Image
 
-from warpcert.classifier import storage
+from warpcert.app.cli.case import open_case
+from warpcert.app.cli.main import build_parser
+from warpcert.classifier import Smoothed, storage
 from warpcert.classifier.before.mosaic import Mosaic
 from warpcert.learn import data
 from warpcert.learn.losses import mixed_loss
@@ -26,6 +28,7 @@ from warpcert.learn.train import pace, train
 from warpcert.networks.config import ModelConfig
 from warpcert.networks.efficientnet import EfficientNetLite
 from warpcert.networks.weights import build, fused
+from warpcert.transforms import Preprocess
 
 torch.set_num_threads(1)
 CONFIG = ModelConfig((3, 32, 32), 4, family="efficientnet-lite0", mean=(0.5,), std=(0.5,))
@@ -48,6 +51,20 @@ def archive(tmp_path: Path) -> Path:
         file.writestr("some/b.png", photo(256, 300, 2))
         file.writestr("c.webp", photo(270, 256, 3, "WEBP"))
     return path
+
+
+@pytest.mark.parametrize("halved", [False, True])
+def test_a_classifier_that_halves_is_given_twice_the_side(archive: Path, tmp_path: Path, halved: bool) -> None:
+    config = ModelConfig((3, 224, 224), 1000, family="efficientnet-lite0", mean=(0.5,), std=(0.5,))
+    network = fused(build(config, 0))
+    net = Smoothed(network, noise=0.1, over={"rotation": 30}, preprocess=Preprocess("circle", halved=halved))
+    net.save(tmp_path / "net.safetensors")
+    words = ["certify", "--model", str(tmp_path / "net.safetensors"), "--data", str(archive), "--count", "2"]
+    case = open_case(build_parser().parse_args([*words, "--threat", "rotation=1"]))
+    side = 448 if halved else 224
+    assert case.dataset.shape == (3, side, side) and case.indices == range(2)
+    assert torch.equal(case.dataset.images[1], Archive(archive).picture(1, side * 256 // 224, side))
+    assert case.classifier.preprocess(case.image(0)[None]).shape == (1, 3, 224, 224)
 
 
 def test_a_zip_file_and_its_folder_read_alike(archive: Path, tmp_path: Path) -> None:

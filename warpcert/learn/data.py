@@ -82,14 +82,14 @@ class Dataset:
         return Dataset(self.name, self.images[order], self.labels[order], self.classes)
 
 
-def load(name: str | Path, split: str = "test", root: str | Path | None = None) -> Dataset:
+def load(name: str | Path, split: str = "test", root: str | Path | None = None, side: int = CUT) -> Dataset:
     """The dataset of that name ("mnist500" comes with the package), or in that .npz file or folder of class folders; or
     photographs of any size in a .zip file or folder with labels.csv (file,label).
 
     `root` is the folder with MNIST/, FashionMNIST/ and cifar-10-batches-py/; the environment variable WARPCERT_DATA if
     None. NAME is also the file NAME.zip in it. Of a folder with train/ and test/ in it, the one of `split` is read.
     The short side of a photograph is scaled to 256, and the middle 224×224 of it kept; all 256×256 for training, which
-    crops them itself.
+    crops them itself. For classifiers that halve what they are given, `side` is 448, and the short side 512.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split {split!r} is not known; choose train or test")
@@ -109,7 +109,8 @@ def load(name: str | Path, split: str = "test", root: str | Path | None = None) 
     zipped = (root or default_root() or Path()) / f"{text}.zip"
     archive = path if path.suffix == ".zip" and path.is_file() else zipped if zipped.is_file() else path
     if (archive.suffix == ".zip" and archive.is_file()) or (archive / LABELS).is_file():
-        pixels, labels = read_photographs(archive, SHORT, CUT if split == "test" else SHORT)
+        short = SHORT * side // CUT
+        pixels, labels = read_photographs(archive, short, side if split == "test" else short)
         return Dataset(archive.stem, pixels, labels, tuple(str(i) for i in range(int(labels.max()) + 1)))
     if path.is_dir():
         return _dataset(path.name, *readers.read_folder(path / split if (path / split).is_dir() else path))

@@ -16,12 +16,23 @@ from warpcert.classifier import Classifier
 from warpcert.errors.calibration import Calibration
 from warpcert.learn import data
 from warpcert.learn.foreign import Opened, absolute, open_model
+from warpcert.learn.photos.archive import CUT
 from warpcert.learn.photos.restricted import restricted
 from warpcert.methods import Method
 from warpcert.runs.job import Named, device_of
 from warpcert.threat import Threat
 
-__all__ = ["Case", "classifier_of", "method_of", "open_case", "parts_of", "pictures_of", "settings_of", "threat_of"]
+__all__ = [
+    "Case",
+    "classifier_of",
+    "in_groups",
+    "method_of",
+    "open_case",
+    "parts_of",
+    "pictures_of",
+    "settings_of",
+    "threat_of",
+]
 
 
 @final
@@ -54,27 +65,29 @@ class Case:
 def open_case(args: argparse.Namespace) -> Case:
     """Loads and checks everything that the arguments name; a ValueError says what does not fit."""
     device = device_of(args.device)
-    dataset, indices = pictures_of(args)
+    dataset, _ = pictures_of(args)
     classifier, classes = classifier_of(args, dataset.shape, device)
-    if _groups(classifier) and classes < len(dataset.classes):
-        dataset = restricted(dataset)
-        indices = _meant(args, dataset)
+    if classifier.preprocess.halved and dataset.shape[1:] == (CUT, CUT):
+        dataset, _ = pictures_of(args, 2 * CUT)
+    dataset = in_groups(dataset, classifier)
+    indices = _meant(args, dataset)
     if classes < len(dataset.classes):
         raise ValueError(f"the model knows {classes} classes, but {args.data} has {len(dataset.classes)}")
     source = Named(absolute(args.model), dataset.shape, classifier.facts, classifier.fingerprint)
     return Case(dataset, indices, source, classifier, threat_of(args, classifier), device)
 
 
-def pictures_of(args: argparse.Namespace) -> tuple[data.Dataset, range]:
-    """The dataset, and which of its pictures are meant."""
-    dataset = data.load(args.data, args.split, args.data_root)
+def pictures_of(args: argparse.Namespace, side: int = CUT) -> tuple[data.Dataset, range]:
+    """The dataset, photographs cut out at this side, and which of its pictures are meant."""
+    dataset = data.load(args.data, args.split, args.data_root, side)
     dataset = dataset.shuffled() if args.shuffled else dataset
     return dataset, _meant(args, dataset)
 
 
-def _groups(classifier: Classifier) -> bool:
-    """Whether it knows groups of ImageNet's classes: of a dataset of these, it is asked about those in a group."""
-    return bool(getattr(getattr(classifier.network, "config", None), "groups", ()))
+def in_groups(dataset: data.Dataset, classifier: Classifier) -> data.Dataset:
+    """The dataset; of ImageNet, if the classifier knows groups of its classes, the pictures that belong to these."""
+    groups = getattr(getattr(classifier.network, "config", None), "groups", ())
+    return restricted(dataset) if groups and len(groups) < len(dataset.classes) else dataset
 
 
 def _meant(args: argparse.Namespace, dataset: data.Dataset) -> range:

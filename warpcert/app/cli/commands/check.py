@@ -58,15 +58,19 @@ def _again(args: argparse.Namespace, console: Console) -> list[str]:
     """What does not come out when a sample is done again."""
     import secrets
 
+    from warpcert.app.cli.case import in_groups
     from warpcert.learn import data
+    from warpcert.learn.photos.archive import CUT
     from warpcert.runs.again import Again
     from warpcert.runs.progress import Watch
     from warpcert.runs.run import Run
 
     run = Run(args.folder)
-    dataset = data.load(args.data or run.config["data"], args.split, args.data_root)
+    side = run.config.get("shape", (CUT,))[-1]
+    dataset = data.load(args.data or run.config["data"], args.split, args.data_root, side)
     dataset = dataset.shuffled() if run.config.get("order") == "shuffled" else dataset
-    again = Again(run, run.classifier(args.device, args.against or None), dataset)
+    classifier = run.classifier(args.device, args.against or None)
+    again = Again(run, classifier, in_groups(dataset, classifier))
     problems = list(again.pictures())
     chosen = again.sample(args.sample, secrets.randbits(32) if args.seed is None else args.seed)
     with Watch(console) as watch:
