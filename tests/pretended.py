@@ -83,7 +83,8 @@ class _Pretended(TorchFunctionMode):
             raise TypeError(f"{func.__name__}: a tensor of the other device; use .cpu() first")
         self._look(func, args, kwargs)
         target = self._target(func, args, kwargs)
-        args = tuple("cpu" if isinstance(a, torch.device) else a for a in args)
+        named = str if func == Tensor.to else torch.device  # of a device
+        args = tuple("cpu" if isinstance(a, torch.device | named) else a for a in args)
         if "device" in kwargs and kwargs["device"] is not None:
             kwargs["device"] = "cpu"
         result = func(*args, **kwargs)

@@ -12,7 +12,7 @@ from warpcert.errors.calibration import Calibrating, Calibration, Plan
 from warpcert.errors.sampled import Sampled
 from warpcert.learn.data import Dataset
 from warpcert.paper.desk import Desk, Missing
-from warpcert.paper.journal import Step, measured
+from warpcert.paper.journal import WHOLE, Step, measured
 from warpcert.paper.row import Size
 
 __all__ = ["ALPHA", "calibrated", "calibration_data", "plan"]
@@ -58,10 +58,10 @@ def calibrated(
         sup = sup if isinstance(sup, Sampled) else Sampled(gammas=GLANCE**work.threat.box.dim)
         glance = replace(work, plan=replace(work.plan, bound=sup))
         largest = lambda index: glance.largest(desk.image(dataset, index), index)  # noqa: E731
-        errors = yield from measured(folder / "estimate", config, first, largest, "choose E")
+        errors = yield from measured(folder / "estimate", config, first, largest, WHOLE[0])
     E = work.chosen(errors)
     accepts = lambda index: work.accepts(desk.image(dataset, index), index, E)  # noqa: E731
-    accepted = yield from measured(folder / "test", config | {"E": E}, rest, accepts, "test q_E")
+    accepted = yield from measured(folder / "test", config | {"E": E}, rest, accepts, WHOLE[1])
     made = work.concluded(E, accepted, dataset.shape, dataset.name)
     made.write(folder / "calibration.json")
     return made

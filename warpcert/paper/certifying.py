@@ -12,7 +12,7 @@ from warpcert.certificates import Certificate
 from warpcert.classifier import Classifier
 from warpcert.learn.data import Dataset
 from warpcert.methods import Method
-from warpcert.paper.journal import Step
+from warpcert.paper.journal import EnoughError, Step
 from warpcert.runs import album
 from warpcert.runs.job import AttackPlan, Held, Job
 from warpcert.runs.store import Store, read_records
@@ -54,7 +54,7 @@ class Certifying:
     def run(
         self, folder: Path, config: dict[str, Any], what: str = "certify"
     ) -> Generator[Step, None, list[Certified]]:
-        """Certifies what the run folder lacks; returns all by index."""
+        """Certifies what the run folder lacks; returns all by index, or where that was enough, those that there are."""
         indices = range(min(self.count, len(self.dataset)))
         attack = AttackPlan() if self.method.attacked else None
         job = Job(Held(self.classifier), self.threat, self.method, str(self.classifier.device), attack)
@@ -67,7 +67,11 @@ class Certifying:
                     made, more = certify(job.task(index, self.dataset.image(index), label, SEED))
                     assert isinstance(made, Certificate)  # no task asks for a part
                     store.append(index, label, made, **more)
-                yield what, place + 1, len(indices)
+                try:
+                    yield what, place + 1, len(indices)
+                except EnoughError:
+                    store.ends()
+                    break
             records = sorted((r for r in store.records if r["index"] in indices), key=lambda r: int(r["index"]))
         album.keep(folder, self.dataset, list(indices))
         return [_read(record) for record in records]

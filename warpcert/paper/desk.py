@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class Desk:
 
     files  paths of the datasets that have no standard layout, by name (gtsrb, speech, imagenet, rimagenet); one that is
            not given is looked for in the data folder under its usual file name
+    limit  seconds after which a row begins no further item of a kind: what it has by then is what it tells
     """
 
     out: Path
@@ -43,6 +45,7 @@ class Desk:
     device: torch.device
     data_root: Path | None = None
     files: Mapping[str, Path] = field(default_factory=dict)
+    limit: float = math.inf
 
     def dataset(self, name: str, split: str = "test") -> data.Dataset:
         """The dataset in a fixed random order (mnist500 is the first part of such an order of MNIST's test set)."""

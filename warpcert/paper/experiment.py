@@ -13,7 +13,7 @@ from typing import final
 import torch
 
 from warpcert.paper.desk import Desk, Missing
-from warpcert.paper.journal import RECORDS, Step, read_journal
+from warpcert.paper.journal import RECORDS, Step, limited, read_journal
 from warpcert.paper.published import PUBLISHED
 from warpcert.paper.reasons import REASONS
 from warpcert.paper.row import Row
@@ -40,6 +40,7 @@ class Experiment:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     figures: Callable[[Desk, Path], list[Figure]] | None = None
+    alone: bool = False  # it compares times, and nothing else may run meanwhile
 
 
 @final
@@ -86,7 +87,7 @@ def _line(experiment: Experiment, row: Row, desk: Desk) -> Generator[tuple[str, 
     """Measures one row. A row that needs something says so first in its remark."""
     cells: dict[str, Cell] = {}
     key, said = (experiment.name, row.name), []
-    work = row.work(desk, desk.out / experiment.name / row.name)
+    work = limited(row.work(desk, desk.out / experiment.name / row.name), desk.limit)
     try:
         while True:
             try:

@@ -9,14 +9,50 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, Self, TypeVar, cast, final
 
 from warpcert.certificates.sealed import unseal
 from warpcert.runs.lines import Lines, read_lines, write_json
 
-__all__ = ["PACKED", "RECORDS", "Journal", "Step", "measured", "pack", "read_journal"]
+__all__ = [
+    "PACKED",
+    "RECORDS",
+    "WHOLE",
+    "EnoughError",
+    "Journal",
+    "Step",
+    "limited",
+    "measured",
+    "pack",
+    "read_journal",
+]
 
+T = TypeVar("T")
 Step = tuple[str, int, int]  # what is being done, items done, items in all
+
+
+class EnoughError(Exception):
+    """Thrown into a measurement that waits at a step: no further item of this kind is to be begun."""
+
+
+WHOLE = ("choose E", "test q_E")  # what certificates rest on is measured to its end
+
+
+def limited(work: Generator[Step, None, T], seconds: float) -> Generator[Step, None, T]:
+    """The same measurement, but no item is begun so many seconds after the first of its kind; WHOLE ones are."""
+    last, began = ("", 0, 0), 0.0
+    try:
+        step = next(work)
+        while True:
+            if step[0] != last[0] or step[1] <= last[1]:
+                began = time.monotonic()
+            last = step
+            yield step
+            over = step[0] not in WHOLE and time.monotonic() - began >= seconds
+            step = work.throw(EnoughError()) if over else next(work)
+    except StopIteration as done:
+        return cast(T, done.value)
+
 
 CONFIG, RECORDS = "config.json", "records.jsonl"
 PACKED = RECORDS + ".gz"
@@ -88,12 +124,17 @@ def measured(
     measure: Callable[[Any], Any],
     what: str = "measure",
 ) -> Generator[Step, None, list[Any]]:
-    """measure(key) for every key that the folder's journal lacks, each on disk before the next; returns all values."""
+    """measure(key) for every key that the folder's journal lacks, each on disk before the next; returns the values of
+    all keys, or where that was enough, of those that there are.
+    """
     with Journal(folder, config) as journal:
         for place, key in enumerate(keys):
             if key not in journal.values:
                 start = time.perf_counter()
                 value = measure(key)
                 journal.append(key, value, time.perf_counter() - start)
-            yield what, place + 1, len(keys)
-        return [journal.values[key] for key in keys]
+            try:
+                yield what, place + 1, len(keys)
+            except EnoughError:
+                break
+        return [journal.values[key] for key in keys if key in journal.values]

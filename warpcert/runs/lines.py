@@ -14,7 +14,11 @@ from typing import Any, Self, final
 
 from warpcert.certificates.sealed import parsed, seal
 
-__all__ = ["Lines", "read_lines", "write_json"]
+__all__ = ["InUseError", "Lines", "read_lines", "write_json"]
+
+
+class InUseError(ValueError):
+    """Another process is appending to the file."""
 
 
 @final
@@ -31,7 +35,8 @@ class Lines:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
-            raise ValueError(f"{path.parent} is in use by another run; wait for it or choose another folder") from None
+            message = f"{path.parent} is in use by another run; wait for it or choose another folder"
+            raise InUseError(message) from None
         content = path.read_bytes()
         end = content.rfind(b"\n") + 1
         if end < len(content):

@@ -60,6 +60,12 @@ class Store:
         (self._folder / UNFINISHED.format(index)).unlink(missing_ok=True)
         return record
 
+    def ends(self) -> None:
+        """The run asks for no picture behind those that are done, unless it is begun again."""
+        config = read_config(self._folder)
+        config["indices"][1] = max(self.done) + 1
+        write_json(self._folder / CONFIG, config)
+
     def unfinished(self, index: int) -> Certificate | None:
         """What `keep` has kept about the picture; a ValueError names the file if it is no certificate."""
         path = self._folder / UNFINISHED.format(index)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +15,7 @@ from warpcert.paper import experiments
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment
 from warpcert.paper.experiment import run as results_of
+from warpcert.paper.jobs import side_by_side
 from warpcert.report.table import TABLE, Cell, Table, signed
 from warpcert.runs.job import device_of
 from warpcert.runs.progress import Watch
@@ -27,9 +30,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return 0
     chosen = list(experiments.EXPERIMENTS.values()) if args.name == "all" else [experiments.get(args.name)]
     files = {name: path for name in FILES if (path := getattr(args, name)) is not None}
-    desk = Desk(out, args.quick, device_of(args.device), args.data_root, files)
+    desk = Desk(out, args.quick, device_of(args.device), args.data_root, files, args.limit)
+    if args.jobs > 1:
+        with Watch(console) as watch:
+            for case, done, total in side_by_side(chosen, desk, args.jobs):
+                watch.show("rows", done, total, case)
+    measured = args.jobs > 1 and args.limit < math.inf  # time is up for all but what had to wait
     for experiment in chosen:
-        _run(experiment, desk, console, _command(args, experiment.name))
+        own = replace(desk, limit=0.0) if measured and not experiment.alone else desk
+        _run(experiment, own, console, _command(args, experiment.name))
         _print(Table.read(out / experiment.name), out / experiment.name)
     return 0
 
@@ -46,6 +55,8 @@ def _command(args: argparse.Namespace, name: str) -> str:
     for option in ("out", "data_root", *FILES):
         if (value := getattr(args, option)) not in (None, OUT):
             words.append(f"--{option.replace('_', '-')} {value}")
+    words += [f"--limit {args.limit:g}"] if args.limit < math.inf else []
+    words += [f"--jobs {args.jobs}"] if args.jobs > 1 else []
     return " ".join([*words, *([f"--device {args.device}"] if args.device != "cpu" else [])])
 
 

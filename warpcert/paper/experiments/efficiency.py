@@ -244,6 +244,7 @@ EFFICIENCY = Experiment(
     "stop against tests of fixed size, our cover against one that samples between its windows, all levels of a picture "
     "against coarse ones, and cost against image size.",
     minutes=0.5,
+    alone=True,
     columns=("images", "seconds", "× seconds", "E", "× E", "work", "× work", "bound / largest found", "median r",
              "× median r", "windows", "× windows", "pictures made", "× pictures made", "accepted"),
     rows=(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,10 +14,10 @@ import torch
 from warpcert.attacks import worst_of_k
 from warpcert.classifier.votes.voting import Prediction
 from warpcert.paper.classifiers import EFFICIENTNET, classifier_of, plain, smoothed
-from warpcert.paper.desk import Desk
+from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.experiment import Experiment
 from warpcert.paper.journal import measured
-from warpcert.paper.photographs import IMAGENET, source_of
+from warpcert.paper.photographs import IMAGENET, Source, source_of
 from warpcert.paper.row import Measured, Row, Size, Work
 from warpcert.runs.job import seed_for
 from warpcert.threat import Threat
@@ -52,7 +53,8 @@ class Heuristic(Measured):
     quick: Size = Size(80, n=150, gammas=100)
 
     def work(self, desk: Desk, folder: Path) -> Work:
-        source, size = source_of(desk, self.data), self.size(desk)
+        size = self.size(desk)
+        source = _source(desk, self.data, size.images)
         found = classifier_of(desk, self.models)
         b, g = plain(found), smoothed(found, 0, {self.transform: self.gamma}, interpolation="bilinear")
         threat = Threat.of(self.transform, self.gamma)
@@ -94,13 +96,21 @@ def _right(asked: Prediction, label: int) -> tuple[bool, bool]:
     return majority == label, asked.label == label
 
 
-def _heuristic(data: str, title: str, quick: Size, full: Size = Heuristic.full, pixels: int = 4) -> tuple[Row, ...]:
+def _source(desk: Desk, name: str, count: int) -> Source:
+    """mnist500 is the first part of MNIST's test set, which is taken where more are asked for and it is there."""
+    source = source_of(desk, name)
+    if name == "mnist500" and count > source.count:
+        with suppress(Missing):
+            return source_of(desk, "mnist")
+    return source
+
+
+def _heuristic(data: str, title: str, quick: Size, pixels: int = 4) -> tuple[Row, ...]:
     key, models = data.removesuffix("500"), PLAIN[data]
+    shifts = f"{title}, translation ±{pixels} px"
     return (
-        Heuristic(f"{key}-rotation", f"{title}, rotation ±30°", data, models, "rotation", 30, full, quick),
-        Heuristic(
-            f"{key}-translation", f"{title}, translation ±{pixels} px", data, models, "translation", pixels, full, quick
-        ),
+        Heuristic(f"{key}-rotation", f"{title}, rotation ±30°", data, models, "rotation", 30, quick=quick),
+        Heuristic(f"{key}-translation", shifts, data, models, "translation", pixels, quick=quick),
     )
 
 
@@ -115,9 +125,9 @@ HEURISTIC = Experiment(
     rows=(
         *_heuristic("mnist500", "MNIST", Heuristic.quick),
         *_heuristic("fashion-mnist", "Fashion-MNIST", Size(30, n=80, gammas=60)),
-        *_heuristic("cifar10", "CIFAR-10", Size(8, n=50, gammas=60), Size(200, n=300, gammas=100)),
-        *_heuristic("gtsrb", "GTSRB", Size(30, n=80, gammas=60), Size(1000, n=300, gammas=100)),
-        *_heuristic(IMAGENET, "ImageNet 224×224", Size(3, n=15, gammas=10), Size(200, n=300, gammas=100), 20),
+        *_heuristic("cifar10", "CIFAR-10", Size(8, n=50, gammas=60)),
+        *_heuristic("gtsrb", "GTSRB", Size(30, n=80, gammas=60)),
+        *_heuristic(IMAGENET, "ImageNet 224×224", Size(3, n=15, gammas=10), 20),
     ),
     notes=(
         "HEURISTIC: no guarantee; the attack is chosen against b, as in the paper.",
@@ -126,6 +136,8 @@ HEURISTIC = Experiment(
         "g smooths over γ with σ_γ = Γ, bilinear, without pixel noise. The majority always answers; g that may abstain "
         f"does so unless the leading class is ahead of the next at level {ALPHA}.",
         "The paper shifts both axes by the same offset; here the two axes are shifted independently.",
+        "fashion-paper, cifar-paper and gtsrb-paper are ResNet-18 of half the usual width: 2.8 million parameters, "
+        "against 11.2 million.",
         "A model that is not a plain one was trained under rotations, the paper's were not: b is then stronger here.",
     ),
 )  # fmt: skip

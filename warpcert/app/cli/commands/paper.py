@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 from rich.console import Console
 
-from warpcert.app.cli.options import DATA_VARIABLE, add_device
+from warpcert.app.cli.options import DATA_VARIABLE, add_device, positive
 
 __all__ = ["FILES", "OUT", "add", "run"]
 
@@ -22,6 +23,13 @@ def add(p: argparse.ArgumentParser) -> None:
     p.add_argument("--data-root", type=Path, help=f"folder with the datasets (default: ${DATA_VARIABLE})")
     for name in FILES:
         p.add_argument(f"--{name}", type=Path, help=f"the {name} data (default: in the data folder)")
+    p.add_argument(
+        "--limit",
+        type=float,
+        default=math.inf,
+        help="seconds after which a row begins no further picture (default: none)",
+    )
+    p.add_argument("--jobs", type=positive, default=1, help="rows that are measured side by side (default: 1)")
     add_device(p)
 
 

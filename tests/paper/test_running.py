@@ -1,0 +1,137 @@
+"""How the paper's experiments are run: on another device, within a time, side by side; and votes that stop early."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from pretended import moved, pretended
+from test_paper import _classifier, _smaller, desk, shrunk, tiny
+
+from warpcert.app.cli import main
+from warpcert.classifier import Smoothed
+from warpcert.classifier.votes.voting import ABSTAIN
+from warpcert.paper.desk import Desk
+from warpcert.paper.experiment import Experiment, run
+from warpcert.paper.experiments import EXPERIMENTS
+from warpcert.paper.experiments.violations import SURE, answers_at
+from warpcert.paper.jobs import side_by_side
+from warpcert.paper.journal import WHOLE, EnoughError, Step, limited, measured
+from warpcert.report.table import Table
+from warpcert.runs.store import verify
+
+__all__ = ["tiny"]
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_each_experiment_on_another_device(
+    name: str, tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Desk, "classifier", lambda self, *names: moved(_classifier(names[0])))
+    monkeypatch.setattr("warpcert.paper.experiment._device", lambda device: "pretended")
+    with pretended(monkeypatch, is_cuda=name not in ("verified", "efficiency")):
+        there = Desk(tmp_path, quick=True, device=torch.device("cuda"))
+        list(run(shrunk(EXPERIMENTS[name]), there, ""))
+    assert Table.read(tmp_path / name).device == "pretended"
+
+
+def test_a_limit_ends_each_kind_of_item_but_none_that_certificates_rest_on(tmp_path: Path) -> None:
+    def work() -> Generator[Step, None, list[list[int]]]:
+        kinds = ("certify", "certify", *WHOLE)
+        found = []
+        for place, what in enumerate(kinds):
+            found.append((yield from measured(tmp_path / str(place), {}, range(4), lambda key: key, what)))
+        return found
+
+    def values(seconds: float) -> list[list[int]]:
+        running = limited(work(), seconds)
+        while True:
+            try:
+                next(running)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+
+    everything = list(range(4))
+    assert values(0) == [[0], [0], everything, everything]
+    assert values(math.inf) == [everything] * 4
+    assert values(0) == [everything] * 4, "what is there is told"
+
+
+def test_enough_ends_nothing_else() -> None:
+    def work() -> Generator[Step, None, int]:
+        yield "measure", 1, 2
+        raise AssertionError("an item was begun")
+
+    with pytest.raises(EnoughError):
+        list(limited(work(), 0))
+
+
+def _rows(name: str, *chosen: str) -> Experiment:
+    experiment = EXPERIMENTS[name]
+    return replace(experiment, rows=tuple(_smaller(row) for row in experiment.rows if row.name in chosen))
+
+
+def test_a_run_within_a_time_is_whole_and_goes_on(tiny: None, tmp_path: Path) -> None:
+    experiment = _rows("distribution-x", "mnist-rotation")
+    (row,) = experiment.rows
+    more = replace(row, quick=replace(row.quick, images=3))  # type: ignore[attr-defined, type-var]
+    for limit, images in ((0.0, 1), (math.inf, 3)):
+        list(run(replace(experiment, rows=(more,)), replace(desk(tmp_path), limit=limit), ""))
+        table = Table.read(tmp_path / "distribution-x")
+        assert dict(zip(table.columns, table.rows[0], strict=True))["images"] == images
+        assert verify(tmp_path / "distribution-x" / table.runs[0]) == []
+
+
+def test_side_by_side_measures_what_one_after_the_other_does(tmp_path: Path) -> None:
+    """Bundled digits, two processes: the tables' own run finds all there. Rows that compare times have to wait."""
+    experiments = [_rows("ablation", "mnist-both", "mnist-none", "imagenet-both"), _rows("efficiency", "joint")]
+    there = replace(desk(tmp_path), out=tmp_path / "many")
+    cases = [case for case, *_ in side_by_side(experiments, there, 2)]
+    assert sorted(cases) == sorted(row.case for row in experiments[0].rows)
+    assert not (there.out / "efficiency").exists()
+    before = {p: p.read_text() for p in there.out.rglob("records.jsonl")}
+    assert len(before) == 2
+    list(run(experiments[0], there, ""))
+    assert before == {p: p.read_text() for p in there.out.rglob("records.jsonl")}
+    list(run(experiments[0], replace(there, out=tmp_path / "one"), ""))
+    assert Table.read(there.out / "ablation").rows == Table.read(tmp_path / "one" / "ablation").rows
+
+
+def test_the_command_says_how_it_was_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paper", "inverse", "--quick", "--limit", "0", "--jobs", "2", "--out", str(tmp_path)]) == 0
+    table = Table.read(tmp_path / "inverse")
+    assert table.command == f"warpcert paper inverse --quick --out {tmp_path} --limit 0 --jobs 2"
+    assert table.rows[0][1] == 1 and "1" in capsys.readouterr().out
+
+
+def _sided(z: torch.Tensor) -> torch.Tensor:
+    """Is it the left half that is bright, or the right one? In the middle, neither."""
+    left, right = z[..., :4].mean((1, 2, 3)), z[..., 4:].mean((1, 2, 3))
+    return torch.stack([left, right, torch.full_like(left, -1)], 1)
+
+
+def test_answers_that_stop_early_are_those_of_many_votes() -> None:
+    """Spots on the left, on the right and between: a shift of ±1 px turns none of the first two, and every second of
+    the third, about which nothing is said.
+    """
+    z = torch.zeros(3, 1, 8, 8)
+    z[0, :, 4, 1] = z[1, :, 4, 6] = 1
+    z[2, :, 4, 3:5] = 1
+    g, draw = Smoothed(_sided, 0, {"translation": 0.3}), torch.Generator().manual_seed(0)
+    here = torch.zeros(3, 2, dtype=torch.float64)
+    assert answers_at(g, z, here, 400, draw) == [0, 1, ABSTAIN]
+    moved_by = torch.tensor([[5.0, 0.0]], dtype=torch.float64)  # to the right, by the center of β alone
+    assert answers_at(g, z[:1], moved_by, 400, draw) == [1]
+
+
+def test_early_answers_about_a_coin_are_rare() -> None:
+    """A network that answers at random: with all looks together, SURE of the pictures are believed."""
+    draw = torch.Generator().manual_seed(1)
+    coin = lambda z: torch.rand(len(z), 2, generator=draw)  # noqa: E731
+    g, z = Smoothed(coin, 0, {"translation": 0.1}), torch.zeros(400, 1, 2, 2)
+    answers = answers_at(g, z, torch.zeros(400, 2, dtype=torch.float64), 256, torch.Generator().manual_seed(0))
+    assert sum(answer != ABSTAIN for answer in answers) <= 1 and 400 * SURE < 0.05
