@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -62,3 +63,13 @@ def test_only_what_is_quoted_from_others_is_left_unmeasured() -> None:
 def test_the_difference_is_ours_less_theirs(ours: Any, published: Any, expected: float | None) -> None:
     found = difference(ours, published)
     assert found == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(("sigma", "total", "factor"), [(2.0, "0.508", "1.97"), (1.0, "0.409", "2.45")])
+def test_the_factors_in_the_reasons_are_those_of_the_papers_filter(sigma: float, total: str, factor: str) -> None:
+    """exp(−r²/σ) on 5×5 pixels, divided by four times the sum over one quadrant, axes included: what is left of 1."""
+    line = [math.exp(-(k**2) / sigma) for k in range(-2, 3)]
+    left = sum(line) ** 2 / (4 * sum(line[2:]) ** 2)
+    assert f"{left:.3f}" == total and f"{1 / left:.2f}" == factor
+    told = [reason for reason in REASONS.values() if total in reason]
+    assert told and any(f"factor of {factor}" in reason for reason in told)
