@@ -171,9 +171,7 @@ def faults(seconds: float, life: float = 60.0) -> int:
             sizes, files = [m for m, _ in third], [f for _, f in third]
             half = len(sizes) // 2
             grown = sum(sizes[half:]) / max(1, len(sizes) - half) / (sum(sizes[: half or 1]) / (half or 1)) - 1
-            print(
-                f"  life {number}: last third against the one before {grown:+.1%}, most {max(sizes):.0f} MiB, ", end=""
-            )
+            print(f"  life {number}: last third against the one before {grown:+.1%}, ", end="")
             print(f"most {max(sizes):.0f} MiB and {max(files)} open files")
     print(f"lines on stderr: {seen.lines}; wrong: {json.dumps(seen.wrong[:5]) if seen.wrong else 'nothing'}")
     return 1 if seen.wrong or not seen.answers["200"] else 0

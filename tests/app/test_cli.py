@@ -389,6 +389,22 @@ def test_a_long_run_says_so_first(
     assert "will take" not in capsys.readouterr().err
 
 
+def test_a_look_that_takes_too_long_is_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(*_: object) -> None:
+        while True:
+            torch.zeros(1)
+
+    few = ["certify", "--count", "2", "--gamma", "1"]
+    monkeypatch.setattr("warpcert.app.cli.estimates._foreseen", endless)
+    monkeypatch.setattr("warpcert.app.cli.estimates.LOOK", 0.01)
+    assert main([*few, "--out", str(tmp_path / "a")]) == 0
+    assert "2 pictures will take cannot be told within 0.01 s: --dry-run" in capsys.readouterr().err
+    assert main([*few, "--time-limit", "90", "--out", str(tmp_path / "b")]) == 0
+    assert "2 pictures will take at most 3 min" in capsys.readouterr().err
+
+
 def test_a_calibration_says_how_long_it_takes() -> None:
     from rich.console import Console
 

@@ -15,6 +15,9 @@ from warpcert import certificates, methods
 from warpcert.certificates import ByMargins, Certificate, Covered, Exhausted, Individual, Voted
 from warpcert.classifier import Levels, Plain, Smoothed
 from warpcert.classifier.votes.voting import Logits
+from warpcert.errors.calibration import calibrate
+from warpcert.methods import dist_x
+from warpcert.methods.outlook.forecast import Forecast
 from warpcert.threat import Threat
 from warpcert.transforms import Preprocess
 
@@ -94,7 +97,90 @@ def test_indiv_abstains_when_the_time_is_over() -> None:
     assert isinstance(late, Individual) and late.abstains and "time limit" in late.reason
 
 
-@pytest.mark.parametrize("kind", ["cover", "indiv", "exact"])
+class Slow:
+    """Work of a hundred seconds, a torch operation every second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        for _second in range(100):
+            self.clock.now += 1.0
+            torch.zeros(1)
+        raise AssertionError("nobody ended it")
+
+
+def test_a_cover_is_ended_while_its_windows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 0.0)
+    monkeypatch.setattr("warpcert.methods.cover.cover_windows", Slow(clock))
+    made, _ = certified(clock, "cover", time_limit=3.0)
+    assert clock.now == 4.0 and made.abstains and not made.reach and made.scores is not None
+    assert isinstance(made, Covered) and not len(made.windows) and made.error.E == 0
+    assert made.reason.startswith("the time limit of 3 s") and made.reason.endswith("still being cut")
+
+
+def test_a_cover_by_margins_is_ended_while_its_windows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 0.0)
+    classifier = Plain(bright, preprocess=CIRCLE, lipschitz=2.0)
+    monkeypatch.setattr("warpcert.methods.margins.SHARE", 1.0)  # windows so wide that some have to be halved
+    whole = classifier.certify(picture(), THREAT, method="cover")
+    with monkeypatch.context() as later:  # in the second round, what the first one proved is kept
+        later.setattr("warpcert.methods.margins.halved", Slow(clock))
+        part = classifier.certify(picture(), THREAT, method="cover", time_limit=3.0)
+    assert clock.now == 4.0 and isinstance(part, ByMargins) and certificates.read(part.to_dict()) == part
+    assert 0 < len(part.windows) < len(whole.windows) and "time limit of 3 s" in part.reason
+    monkeypatch.setattr("warpcert.methods.margins.cover_windows", Slow(clock))
+    none = classifier.certify(picture(), THREAT, method="cover", time_limit=3.0)
+    assert clock.now == 8.0 and isinstance(none, ByMargins) and certificates.read(none.to_dict()) == none
+    assert none.abstains and not len(none.windows) and none.reason.endswith("still being cut")
+
+
+def test_votes_are_ended_and_none_of_them_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"n": 3000, "batch": 100, "windows": 3}
+    for method in ("base", "dist-x", "dist-d"):
+        more = settings | ({"bound": "sampled", "betas": 50} if method == "dist-x" else {})
+        if method == "dist-d":
+            sure = Smoothed(bright, noise=0.25, over={"rotation": 4}, preprocess=CIRCLE)
+            more["calibration"] = calibrate(sure, [picture()] * 2, THREAT, bound="sampled", E=0.1, rho=0.1)
+        with monkeypatch.context() as own:
+            clock = Clock(own, 0.5)
+            made, told = certified(clock, method, time_limit=10.0, **more)
+        assert clock.now <= 10 + 3 * clock.seconds and isinstance(made, Voted) and not made.windows
+        assert "time limit of 10 s" in str(made) and "votes were still being counted" in str(made) and told
+        whole, _ = certified(bright, method, time_limit=1e9, **more)
+        assert "time limit" not in whole.reason and isinstance(whole, Voted) and len(whole.windows) == 3
+
+
+def test_dist_x_is_ended_while_it_bounds_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 0.0)
+    monkeypatch.setattr("warpcert.methods.dist_x.bound_error", Slow(clock))
+    made, _ = certified(clock, "dist-x", time_limit=3.0, n=1000, betas=50)
+    assert clock.now == 4.0 and made.abstains and made.reason.endswith("still being bounded")
+
+
+def test_the_analysis_of_dist_x_leaves_time_for_the_votes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second for each of ten passes of 100: the analysis gets the rest, and at least half."""
+    clock, asked = Clock(monkeypatch, 0.0), list[Any]()
+    monkeypatch.setattr("warpcert.methods.dist_x.votes.foreseen", lambda *_: Forecast(1000, 5.0))
+    true = dist_x.named
+
+    def named(bound: str, time_limit: float | None = None) -> Any:
+        asked.append(time_limit)
+        return true("sampled")
+
+    monkeypatch.setattr(dist_x, "named", named)
+    for limit, guessed in ((20.0, False), (6.0, False), (20.0, True)):
+        certified(clock, "dist-x", time_limit=limit, n=1000, n0=10, betas=100, guessed=guessed)
+    assert [a for a in asked if a not in (None, 20.0, 6.0)] == [20 - 1.3 * 5, 3.0, (20 - 1.3 * 5) / 2]
+
+
+def test_too_few_votes_are_refused_before_the_error_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warpcert.methods.dist_x.bound_error", Slow(Clock(monkeypatch, 0.0)))
+    with pytest.raises(ValueError, match="n = 9 is too small"):
+        certified(bright, "dist-x", n=9)
+
+
+@pytest.mark.parametrize("kind", list(methods.METHODS))
 def test_a_limit_is_positive(kind: str) -> None:
     with pytest.raises(ValueError, match="time limit must be > 0"):
         methods.METHODS[kind](time_limit=0.0)  # type: ignore[call-arg]

@@ -48,9 +48,9 @@ def test_dist_x_and_what_it_is_with_alpha_for_every_window(monkeypatch: pytest.M
     assert not of(type_one.joint(ALPHA, 3), 100).too_high
     true = Votes.certify
 
-    def doubled(self: Votes, error: Any, alpha: float, progress: Any = None) -> Any:
+    def doubled(self: Votes, alpha: float, progress: Any = None, analyse: Any = None) -> Any:
         monkeypatch.setattr(stats.Ledger, "spend", lambda self, purpose, amount: self.alpha)
-        return true(self, error, 2 * alpha * len(self.centers), progress)
+        return true(self, 2 * alpha * len(self.centers), progress, analyse)
 
     monkeypatch.setattr(Votes, "certify", doubled)
     assert of(type_one.joint(ALPHA, 3), 100).too_high

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from io import StringIO
 
+import pytest
 import torch
 from rich.console import Console
 
@@ -58,6 +60,24 @@ def test_a_log_is_not_flooded() -> None:
             watch.show("exact", done, 600, "3 right")
     left = [f", about {duration(541 - 60 * i)} left" for i in range(10)]
     assert log.getvalue().splitlines() == [f"exact: {59 + 60 * i} of 600 3 right{left[i]}" for i in range(10)]
+
+
+def test_a_log_hears_of_a_step_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, clock = StringIO(), Clock()
+    monkeypatch.setattr("warpcert.runs.progress.MINUTE", 0.2)
+    with Watch(Console(file=log), clock) as watch:
+        time.sleep(0.2)  # nothing to say yet
+        watch.show("cover", 0, 3, "0 right")
+        clock.now = 300.0
+        until = time.monotonic() + 10
+        while not log.getvalue() and time.monotonic() < until:
+            time.sleep(0.01)
+        clock.now = 300.1
+        watch.still()
+    assert log.getvalue() == "cover: 0 of 3 0 right, on the next step for 5 min\n"
+    clock.now = 900.0
+    time.sleep(0.2)
+    assert log.getvalue().count("\n") == 1, "it falls silent at the end"
 
 
 def test_a_terminal_gets_a_bar() -> None:

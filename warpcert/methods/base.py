@@ -116,7 +116,8 @@ class Sampling(Method):
     """How much to sample and at what risk.
 
     n samples in all, shared by the windows (per axis), after n0 free ones that guess the label; alpha for the whole
-    certificate; `two_class` bounds the runner-up too; seed None draws a secret one; batch None chooses by device.
+    certificate; `two_class` bounds the runner-up too; seed None draws a secret one; batch None chooses by device;
+    after `time_limit` seconds for one picture nothing more is begun.
     """
 
     n: int = 10_000
@@ -126,9 +127,11 @@ class Sampling(Method):
     two_class: bool = False
     seed: int | None = None
     batch: int | None = None
+    time_limit: float | None = None
 
     def __post_init__(self) -> None:
         stats.Ledger(self.alpha)
+        positive_limit(self.time_limit)
         for name in ("n", "n0", "windows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")

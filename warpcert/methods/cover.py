@@ -11,11 +11,12 @@ from warpcert.certificates import Certificate, Margins
 from warpcert.classifier import Classifier
 from warpcert.classifier.before.front import Front
 from warpcert.classifier.votes.voting import logits_of
-from warpcert.methods.base import Progress, Sampling, deadline, positive_limit, refuse_tf32, tells_tolerance
+from warpcert.methods.base import Progress, Sampling, deadline, refuse_tf32, tells_tolerance
 from warpcert.methods.covering import Covering
 from warpcert.methods.margins import MarginCover
 from warpcert.methods.outlook import windows as outlook
 from warpcert.methods.outlook.forecast import Forecast
+from warpcert.numerics.deadline import TimeOverError, limited
 from warpcert.threat import Threat
 from warpcert.windows.behind import cover_behind
 from warpcert.windows.cover import Windows, cover_windows, unknown
@@ -45,7 +46,6 @@ class Cover(Sampling):
     target: float = 0.5
     centres: str = "rounded"
     max_windows: int = 20_000
-    time_limit: float | None = None
     name: ClassVar[str] = "cover"
     summary: ClassVar[str] = (
         "a classifier smoothed by noise keeps its label, with confidence 1 − α; a Lipschitz network, proved"
@@ -55,7 +55,6 @@ class Cover(Sampling):
         super().__post_init__()
         if self.centres not in ("rounded", "plain"):
             raise ValueError(f"centres are rounded or plain; got {self.centres!r}")
-        positive_limit(self.time_limit)
 
     @classmethod
     def beyond(cls, threat: Threat) -> str:
@@ -85,8 +84,13 @@ class Cover(Sampling):
             refuse_tf32(x, classifier.slack)
             made = self._by_margins(classifier, x, threat, classifier.lipschitz)
             return made.certify(self.max_windows, self.time_limit, progress)
-        windows = self._windows(classifier, x, threat)
-        return Covering(self, classifier, x, threat, until).certify(windows, progress)
+        covering = Covering(self, classifier, x, threat, until)
+        try:
+            with limited(until):
+                windows = self._windows(classifier, x, threat)
+        except TimeOverError:
+            return covering.late()
+        return covering.certify(windows, progress)
 
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
         if not classifier.noise and classifier.lipschitz is not None:

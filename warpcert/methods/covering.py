@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -46,15 +47,16 @@ class Covering:
         self.classifier, self.x, self.threat, self.sampling = classifier, x, threat, method
         self.defence = classifier.defence(threat.transform)
         self.generator, self.seed = method.generator(x.device)
+        self.ledger = stats.Ledger(method.alpha)
 
     def certify(self, windows: Windows, progress: Progress | None = None) -> Covered:
         """Tests the windows with α/J each, those nearest to γ = 0 first, until all are accepted, one is not, or
         time is up; the certified set is made of those accepted.
         """
-        s, ledger = self.sampling, stats.Ledger(self.sampling.alpha)
-        alpha = ledger.spend(f"{len(windows)} windows", s.alpha) / len(windows)
+        s = self.sampling
+        alpha = self.ledger.spend(f"{len(windows)} windows", s.alpha) / len(windows)
         self._check_n(float(windows.E.min()), alpha)
-        guessed = votes(self.classifier.logits, self.defence, self.x, s.n0, Draws(self.generator, batch=s.batch))
+        guessed = self._guess()
         label, passes = int(guessed.argmax()), s.n0
         outwards = torch.maximum(windows.lower.abs(), windows.upper.abs()).amax(1).argsort()
         if len(self.threat.transform.parts) > 1:  # units differ
@@ -76,15 +78,34 @@ class Covering:
         error = ErrorBound(
             float(windows.E.max()), 0.0, Kind.PROVED, "cover", cells=windows.cells, seconds=windows.seconds
         )
-        certificate = Covered(
-            method=s.name,
-            label=label,
+        ordered = tuple(sorted(done, key=lambda w: w.center))
+        certificate = self._certificate(guessed, ordered, error, passes)
+        if late:
+            certificate = replace(certificate, reason=with_time(s.time_limit))
+        return (
+            certificate if certificate.reach else abstained(certificate, certificate.reason or self._why(done, label))
+        )
+
+    def late(self) -> Covered:
+        """What there is to say if time was up before the windows were cut."""
+        error = ErrorBound(0.0, 0.0, Kind.PROVED, "cover")
+        made = self._certificate(self._guess(), (), error, self.sampling.n0)
+        return abstained(made, f"{with_time(self.sampling.time_limit)}; the windows were still being cut")
+
+    def _guess(self) -> Tensor:
+        s = self.sampling
+        return votes(self.classifier.logits, self.defence, self.x, s.n0, Draws(self.generator, batch=s.batch))
+
+    def _certificate(self, guessed: Tensor, windows: tuple[Window, ...], error: ErrorBound, passes: int) -> Covered:
+        return Covered(
+            method=self.sampling.name,
+            label=int(guessed.argmax()),
             threat=self.threat,
             defence=self.defence,
             error=error,
-            windows=tuple(sorted(done, key=lambda w: w.center)),
-            alpha=s.alpha,
-            ledger=ledger.entries,
+            windows=windows,
+            alpha=self.sampling.alpha,
+            ledger=self.ledger.entries,
             classes=len(guessed),
             scores=tuple(guessed.tolist()),
             seed=self.seed,
@@ -92,10 +113,6 @@ class Covering:
             version=__version__,
             passes=passes,
             seconds=time.perf_counter() - self.start,
-            reason=with_time(s.time_limit) if late else "",
-        )
-        return (
-            certificate if certificate.reach else abstained(certificate, certificate.reason or self._why(done, label))
         )
 
     def _why(self, done: list[Window], label: int) -> str:

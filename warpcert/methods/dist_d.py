@@ -109,13 +109,15 @@ def _certified(
     assert calibration is not None  # `refuses` says so
     calibration.check_image(x)
     run = Votes(method, form, classifier, x, threat, calibration.defence)
-    return run.certify(calibration.error(), method.alpha, progress, share=calibration.share())
+    run.error = calibration.error()
+    return run.certify(method.alpha, progress, share=calibration.share())
 
 
 def _foreseen(method: DistD | Online, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
     assert method.calibration is not None
     defence, ratio = method.calibration.defence, method.calibration.E / classifier.noise if classifier.noise else 0.0
-    return votes.foreseen(classifier, x, threat, defence, (method.n, method.n0, method.batch), ratio)
+    found = votes.foreseen(classifier, x, threat, defence, (method.n, method.n0, method.batch), ratio)
+    return found.within(method.time_limit)
 
 
 def _with_digest(method: Sampling, calibration: Calibration | None) -> dict[str, Any]:

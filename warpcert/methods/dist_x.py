@@ -8,8 +8,9 @@ from typing import Any, ClassVar, final
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.certificates import Certificate
+from warpcert.certificates import Certificate, ErrorBound
 from warpcert.classifier import Classifier
+from warpcert.classifier.defence import Defence
 from warpcert.errors.base import Rule, SupBound, bound_error
 from warpcert.errors.proved import named
 from warpcert.methods.base import Progress, Sampling, needs_noise, smooths_over
@@ -19,6 +20,8 @@ from warpcert.methods.run import Votes
 from warpcert.threat import Threat
 
 __all__ = ["DistX"]
+
+VOTES = 1.3  # times what the votes are foreseen to take is kept for them
 
 
 @final
@@ -32,12 +35,12 @@ class DistX(Sampling):
     other half buys the votes.
 
     bound       which analysis of the error: curve, interval (both proved) or sampled (heuristic)
-    time_limit  seconds for it; what it has reached then is a bound too, and the votes are bounded by n
+    time_limit  seconds for one picture. The analysis gets what the votes will not need, at least half; what it has
+                reached then is a bound too. It abstains if the votes do not end in time
     reference   the kernel that turns the original at certification, by default the classifier's own
     """
 
     bound: str | SupBound = "curve"
-    time_limit: float | None = None
     betas: int = 500
     rank: int = 0
     guessed: bool = False
@@ -60,25 +63,32 @@ class DistX(Sampling):
     def certify(
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
-        sup, betas, rank = named(self.bound, self.time_limit), self.betas, self.rank
+        betas, rank = self.betas, self.rank
         defence = replace(classifier.defence(threat.transform), reference=self.reference)
         run = Votes(self, "joint", classifier, x, threat, defence)
         alpha = run.ledger.spend("error bound", self.alpha / 2)
-        if stats.exceedance_bound(betas, alpha, rank) >= 0.5:
+        if (rho := stats.exceedance_bound(betas, alpha, rank)) >= 0.5:
             raise ValueError(f"{betas} β's can never bound ρ below ½ at α = {alpha:g} and rank {rank}; 500 is usual")
+        run.check_n(self.alpha / 2, 0.0 if self.guessed else rho)
+        sup = named(self.bound, self._for_analysis(classifier, x, threat, defence)).watched(progress)
+        run.error = ErrorBound(0.0, 0.0, sup.kind, sup.name)  # of no β yet
         rule = Rule(betas, alpha, rank, 1.02 if self.guessed else None)
-        error = bound_error(sup.watched(progress), x, defence, threat, rule, run.generator)
-        return run.certify(error, self.alpha / 2, progress)
+        return run.certify(self.alpha / 2, progress, lambda: bound_error(sup, x, defence, threat, rule, run.generator))
+
+    def _for_analysis(self, classifier: Classifier, x: Tensor, threat: Threat, defence: Defence) -> float | None:
+        """Seconds for each of its passes over β's."""
+        if self.time_limit is None:
+            return None
+        voted = votes.foreseen(classifier, x, threat, defence, (self.n, self.n0, self.batch)).seconds
+        return max(self.time_limit / 2, self.time_limit - VOTES * voted) / (2 if self.guessed else 1)
 
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
         defence = replace(classifier.defence(threat.transform), reference=self.reference)
         sup = named(self.bound, errors.QUICK if self.time_limit is None else min(self.time_limit, errors.QUICK))
         E, seconds = errors.foreseen(lambda beta: sup(x, defence, threat, beta).values, defence, x, self.betas)
-        if self.time_limit is not None:
-            seconds = min(seconds, self.time_limit * (2 if self.guessed else 1))
         error = E / classifier.noise if classifier.noise else 0.0
         voted = votes.foreseen(classifier, x, threat, defence, (self.n, self.n0, self.batch), error)
-        whole = replace(voted, seconds=voted.seconds + seconds)
+        whole = replace(voted, seconds=voted.seconds + seconds).within(self.time_limit)
         return whole.advised("limit the time of the error analysis, draw fewer β's or take a smaller range")
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from warpcert.certificates import NO_ERROR, Certificate
+from warpcert.certificates import Certificate
 from warpcert.classifier import Classifier
 from warpcert.methods.base import Progress, Sampling, smooths_over
 from warpcert.methods.outlook import votes
@@ -35,8 +35,9 @@ class Base(Sampling):
         self, classifier: Classifier, x: Tensor, threat: Threat, progress: Progress | None = None
     ) -> Certificate:
         run = Votes(self, "base", classifier, x, threat, classifier.defence(threat.transform))
-        return run.certify(NO_ERROR, self.alpha, progress)
+        return run.certify(self.alpha, progress)
 
     def foresee(self, classifier: Classifier, x: Tensor, threat: Threat) -> Forecast:
         defence = classifier.defence(threat.transform)
-        return votes.foreseen(classifier, x, threat, defence, (self.n, self.n0, self.batch))
+        found = votes.foreseen(classifier, x, threat, defence, (self.n, self.n0, self.batch))
+        return found.within(self.time_limit)

@@ -11,7 +11,7 @@ from torch import Tensor
 from warpcert import statistics as stats
 from warpcert.certificates import Certificate
 from warpcert.classifier import Classifier
-from warpcert.methods.base import Progress, Sampling, needs_noise, positive_limit, smooths_over
+from warpcert.methods.base import Progress, Sampling, needs_noise, smooths_over
 from warpcert.methods.individual import Unseen
 from warpcert.methods.outlook import errors, votes
 from warpcert.methods.outlook.forecast import Forecast
@@ -48,7 +48,6 @@ class Indiv(Sampling):
     merged: bool = False
     inverse: str | InverseBound = "lagrangian"
     refinements: int | None = None
-    time_limit: float | None = None
     name: ClassVar[str] = "indiv"
     summary: ClassVar[str] = "shown only the attacked picture: the original has the same label, with confidence 1 − α"
     attacked: ClassVar[bool] = True
@@ -60,7 +59,6 @@ class Indiv(Sampling):
         if self.merged and self.rank:
             raise ValueError(f"the merged test has no rank: leave it 0; got {self.rank}")
         named(self.inverse, self.refinements)
-        positive_limit(self.time_limit)
 
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if self.two_class:

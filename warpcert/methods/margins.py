@@ -18,7 +18,8 @@ from warpcert.certificates import ByMargins, ErrorBound, Kind, Margins, Window, 
 from warpcert.classifier import Classifier
 from warpcert.classifier.votes.voting import batch_size, leads, logits_of
 from warpcert.methods.base import Progress, deadline, subject
-from warpcert.methods.outlook.remedies import with_time
+from warpcert.methods.outlook.remedies import against_margin, with_time
+from warpcert.numerics.deadline import TimeOverError, limited
 from warpcert.numerics.region import outward
 from warpcert.threat import Threat
 from warpcert.transforms import Box
@@ -52,7 +53,13 @@ class MarginCover:
         """
         until, late = deadline(time_limit), False
         logits, preprocess = self._logits(self.x[None]), self.classifier.preprocess
-        label, todo = int(logits.argmax()), self.first_windows(logits, max_windows)
+        label, scores = int(logits.argmax()), tuple(logits[0].tolist())
+        try:
+            with limited(until):
+                todo = self.first_windows(logits, max_windows)
+        except TimeOverError:
+            made = self._blank(label, (), ErrorBound(0.0, 0.0, Kind.PROVED, "cover"), scores)
+            return abstained(made, f"{with_time(time_limit)}; the windows were still being cut")
         done: list[Window] = []
         cells, seconds, count, frontier = 0, 0.0, 0, math.inf
         for round_ in range(ROUNDS + 1):
@@ -72,13 +79,18 @@ class MarginCover:
                 late = True
             if count > max_windows or late:  # what is left stays undecided
                 again = again[:0]
+            try:
+                with limited(until if len(again) else math.inf):
+                    halves = halved(todo, again, self.x, self.threat, preprocess) if len(again) else todo
+            except TimeOverError:
+                late, again = True, again[:0]
             keep = torch.ones_like(good).index_fill_(0, again, False)
             done += _rows(todo, margin, keep)
             if not len(again):
                 break
-            todo = halved(todo, again, self.x, self.threat, preprocess)
+            todo = halves
         error = ErrorBound(max(w.E for w in done), 0.0, Kind.PROVED, "cover", cells=cells, seconds=seconds)
-        made = self._certificate(label, self._inside(done), error, tuple(logits[0].tolist()))
+        made = self._certificate(label, self._inside(done), error, scores)
         return replace(made, reason=with_time(time_limit)) if late else made
 
     def first_windows(self, logits: Tensor, max_windows: int) -> Windows:
@@ -138,7 +150,17 @@ class MarginCover:
     def _certificate(
         self, label: int, windows: tuple[Window, ...], error: ErrorBound, scores: tuple[float, ...]
     ) -> ByMargins:
-        certificate = ByMargins(
+        certificate = self._blank(label, windows, error, scores)
+        if certificate.reach:
+            return certificate
+        worst = min(windows, key=lambda w: w.margin - self.margins.needed(w.E))
+        place = f"next to γ = 0, class {label}"
+        return abstained(certificate, f"{place}: {against_margin(worst.margin, self.margins.needed(worst.E))}")
+
+    def _blank(
+        self, label: int, windows: tuple[Window, ...], error: ErrorBound, scores: tuple[float, ...]
+    ) -> ByMargins:
+        return ByMargins(
             method="cover",
             label=label,
             threat=self.threat,
@@ -153,13 +175,6 @@ class MarginCover:
             passes=self.passes,
             seconds=time.perf_counter() - self.start,
         )
-        if certificate.reach:
-            return certificate
-        worst = min(windows, key=lambda w: w.margin - self.margins.needed(w.E))
-        reason = (
-            f"next to γ = 0 class {label} leads by {worst.margin:.3g}, but {self.margins.needed(worst.E):.3g} is needed"
-        )
-        return abstained(certificate, reason)
 
 
 def _picked(windows: Windows, at: Tensor) -> Windows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import torch
@@ -12,13 +12,14 @@ from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.certificates import ErrorBound, Voted, Window, abstained
+from warpcert.certificates import NO_ERROR, ErrorBound, Voted, Window, abstained
 from warpcert.classifier import Classifier
 from warpcert.classifier.defence import Defence
 from warpcert.classifier.votes.nested import Ball, guess, robust_votes
 from warpcert.classifier.votes.voting import Draws, batch_size, votes
-from warpcert.methods.base import Progress, Sampling, subject
-from warpcert.methods.outlook.remedies import LARGE, against_error, against_votes
+from warpcert.methods.base import Progress, Sampling, deadline, subject
+from warpcert.methods.outlook.remedies import LARGE, against_error, against_votes, with_time
+from warpcert.numerics.deadline import TimeOverError, limited
 from warpcert.threat import Threat
 from warpcert.transforms import Box
 from warpcert.version import __version__
@@ -46,7 +47,8 @@ class Votes:
     """The shared part of base, dist-x and dist-d: votes around every window's centre, at an original or (form
     "attacked") at what the attacker handed over.
 
-    There is no time limit: n bounds the votes, and all of them are counted, so that no count depends on the clock.
+    All votes are counted, so that no count depends on the clock; if time is up before they are there, it abstains,
+    which is always sound. `error` is the bound, as far as it is known.
     """
 
     def __init__(
@@ -58,8 +60,10 @@ class Votes:
         threat: Threat,
         defence: Defence,
     ) -> None:
-        self.start, self.done = time.perf_counter(), 0
+        self.start, self.until, self.done = time.perf_counter(), deadline(method.time_limit), 0
         self.progress: Progress | None = None
+        self.error = NO_ERROR
+        self.guessed: Tensor | None = None  # votes by class that choose the label
         self.inner = classifier.inner
         self.method, self.form = method, form if self.inner is None or form == "base" else "nested"
         self.classifier, self.x, self.threat, self.defence = classifier, x, threat, defence
@@ -69,26 +73,64 @@ class Votes:
         self.generator, self.seed = method.generator(x.device)
         self.ledger = stats.Ledger(method.alpha)
 
-    def certify(self, error: ErrorBound, alpha: float, progress: Progress | None, **more: Any) -> Voted:
-        """Guesses the label, then tests it around every window's centre with alpha shared equally."""
+    def certify(
+        self,
+        alpha: float,
+        progress: Progress | None = None,
+        analyse: Callable[[], ErrorBound] | None = None,
+        **more: Any,
+    ) -> Voted:
+        """Bounds the error, if that is left to do, guesses the label, and tests it around every window's centre with
+        alpha shared equally.
+        """
         self.progress = progress
+        try:
+            with limited(self.until):
+                self.error = analyse() if analyse is not None else self.error
+                windows, passes = self._windows(alpha / len(self.centers))
+        except TimeOverError:
+            doing = (
+                "votes were still being counted" if self.guessed is not None else "the error was still being bounded"
+            )
+            made = self._certificate((), self.method.n0, more)
+            return abstained(made, f"{with_time(self.method.time_limit)}; {doing}")
+        certificate = self._certificate(tuple(windows), passes, more)
+        return certificate if certificate.reach else abstained(certificate, self._why(certificate))
+
+    def check_n(self, alpha: float, rho: float) -> None:
+        """n unanimous votes must be able to certify something: p = α^(1/n) > ½ + ρ."""
         share = alpha / len(self.centers)
-        self._check_n(share, error)
-        guessed = self._guess()
-        label, passes, windows = int(guessed.argmax()), self.method.n0, []
+        if rho >= 0.5:
+            return  # no n would do: the certificate abstains and says why
+        needed = stats.samples_needed(0.5 + rho, share)
+        if self.per_window < needed:
+            raise ValueError(
+                f"n = {self.method.n} is too small ever to certify: {len(self.centers)} window(s) need at least "
+                f"n = {needed * len(self.centers)}; raise n (10 000 is usual) or α"
+            )
+
+    def _windows(self, alpha: float) -> tuple[list[Window], int]:
+        """The windows with their votes, at α each, and the passes of all."""
+        self.check_n(alpha * len(self.centers), self.error.rho)
+        self.guessed = self._guess()
+        label, passes, windows = int(self.guessed.argmax()), self.method.n0, []
         for center in self.centers:
-            self.ledger.spend(f"votes at {center}", share)
-            window, used = self._test(label, center, share, error.E)
+            self.ledger.spend(f"votes at {center}", alpha)
+            window, used = self._test(label, center, alpha, self.error.E)
             windows.append(window)
             passes += used
-        certificate = Voted(
+        return windows, passes
+
+    def _certificate(self, windows: tuple[Window, ...], passes: int, more: dict[str, Any]) -> Voted:
+        guessed = self._guess() if self.guessed is None else self.guessed
+        return Voted(
             method=self.method.name,
             form=self.form,
-            label=label,
+            label=int(guessed.argmax()),
             threat=self.threat,
             defence=self.defence,
-            error=error,
-            windows=tuple(windows),
+            error=self.error,
+            windows=windows,
             alpha=self.method.alpha,
             ledger=self.ledger.entries,
             classes=len(guessed),
@@ -101,7 +143,6 @@ class Votes:
             seconds=time.perf_counter() - self.start,
             **more,
         )
-        return certificate if certificate.reach else abstained(certificate, self._why(certificate))
 
     def _guess(self) -> Tensor:
         s = self.method
@@ -133,17 +174,6 @@ class Votes:
             self.done += some
             if self.progress is not None:
                 self.progress(self.done, self.per_window * len(self.centers))
-
-    def _check_n(self, alpha: float, error: ErrorBound) -> None:
-        """n unanimous votes must be able to certify something: p = α^(1/n) > ½ + ρ."""
-        if error.rho >= 0.5:
-            return  # no n would do: the certificate abstains and says why
-        needed = stats.samples_needed(0.5 + error.rho, alpha)
-        if self.per_window < needed:
-            raise ValueError(
-                f"n = {self.method.n} is too small ever to certify: {len(self.centers)} window(s) need at least "
-                f"n = {needed * len(self.centers)}; raise n (10 000 is usual) or α"
-            )
 
     def _why(self, c: Voted) -> str:
         if c.error.rho >= 0.5:

@@ -10,7 +10,9 @@ from typing import Any, final
 
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["TimeOverError", "limited"]
+__all__ = ["GRACE", "TimeOverError", "limited"]
+
+GRACE = 1.0  # seconds for whoever is ended to put back what they changed: torch.no_grad() does it by a torch operation
 
 
 class TimeOverError(Exception):
@@ -19,8 +21,8 @@ class TimeOverError(Exception):
 
 @contextmanager
 def limited(until: float) -> Iterator[None]:
-    """As a context: every torch operation from `until` on, by time.perf_counter(), is a TimeOverError. What computes
-    need not know of it; whoever enters it has to know what holds without the rest.
+    """As a context: the first torch operation from `until` on, by time.perf_counter(), is a TimeOverError, and again
+    after GRACE. What computes need not know of it; whoever enters it has to know what holds without the rest.
     """
     if until == math.inf:
         yield
@@ -42,6 +44,7 @@ class _Deadline(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if time.perf_counter() > self.until:
+        if (now := time.perf_counter()) > self.until:
+            self.until = now + GRACE
             raise TimeOverError
         return func(*args, **(kwargs or {}))

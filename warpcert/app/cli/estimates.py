@@ -16,12 +16,14 @@ from warpcert import methods
 from warpcert.app.cli.case import Case
 from warpcert.methods import Forecast, Method
 from warpcert.methods.outlook.forecast import duration
+from warpcert.numerics.deadline import TimeOverError, limited
 from warpcert.runs.store import CONFIG, read_records
 
 __all__ = ["Timed", "described", "tell", "warn"]
 
 LONG = 60.0  # seconds in all, beyond which a run says so before it begins
 LOOKED_AT = 3  # pictures of a dry run, evenly spread
+LOOK = 30.0  # seconds that a look before a run may take, or a picture's time limit
 FIRST = 3  # pictures after which a calibration says how long it takes
 
 
@@ -53,11 +55,20 @@ def warn(case: Case, method: Method, folder: Path, console: Console) -> None:
     left = [i for i in case.indices if i not in done]
     if not left:
         return
+    limit, pictures = getattr(method, "time_limit", None), f"{len(left)} picture{'s' * (len(left) > 1)}"
     with suppress(ValueError):  # what cannot be done says so when it is tried
-        found = _foreseen(case, method, left[0])
+        try:
+            with limited(time.perf_counter() + min(LOOK, limit or LOOK)):
+                found = _foreseen(case, method, left[0])
+        except TimeOverError:
+            line = f"how long {pictures} will take cannot be told within {LOOK:g} s: --dry-run takes its time over it"
+            if limit is not None:
+                line = f"{pictures} will take at most {duration(len(left) * limit)}"
+            if limit is None or len(left) * limit > LONG:
+                console.print(line, markup=False, soft_wrap=True)
+            return
         whole = len(left) * found.seconds
         if whole > LONG or found.advice:
-            pictures = f"{len(left)} picture{'s' * (len(left) > 1)}"
             line = f"{pictures} will take about {duration(whole)}, judged by the first: {described(found)} each"
             console.print(line, markup=False, soft_wrap=True)
 

@@ -71,7 +71,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "windows": {"type": positive, "help": "windows per axis that share n and α"},
     "two_class": {"action": "store_true", "help": "bound the runner-up class too"},
     "bound": {"choices": BOUNDS, "help": "dist-x: analysis of the interpolation error (sampled: heuristic)"},
-    "time_limit": {"type": float, "help": "seconds per picture (dist-x: for its analysis); what is proved is kept"},
+    "time_limit": {"type": float, "help": "seconds per picture; what is proved by then is kept"},
     "betas": {"type": positive, "help": "dist-x, indiv: parameters drawn for the error bound"},
     "rank": {"type": natural, "help": "dist-x, indiv: how many of the errors drawn may exceed E"},
     "guessed": {"action": "store_true", "help": "dist-x: guess E, then test it, as the paper does"},

@@ -12,6 +12,8 @@ from typing import Any, final
 import torch
 from torch.overrides import TorchFunctionMode
 
+from warpcert.numerics.deadline import GRACE
+
 __all__ = ["BusyError", "CancelledError", "LateError", "Pool", "Token"]
 
 
@@ -42,7 +44,7 @@ class Token(TorchFunctionMode):
     def __init__(self, limit: float) -> None:
         super().__init__()
         self.limit, self.start, self.samples = limit, time.monotonic(), 0
-        self._cancelled = threading.Event()
+        self._cancelled, self._let_be = threading.Event(), 0.0
 
     @property
     def seconds(self) -> float:
@@ -68,7 +70,9 @@ class Token(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.check()
+        if self.ended and time.monotonic() > self._let_be:
+            self._let_be = time.monotonic() + GRACE
+            self.check()
         return func(*args, **(kwargs or {}))
 
 

@@ -95,6 +95,8 @@ def _balls(c: Voted | Individual) -> None:
 
 def voted(c: Voted) -> bool:
     _balls(c)
+    if c.abstains and not c.windows:  # its time was up
+        return False
     _votes(c, c.windows)
     box, e = c.threat.box, c.error
     refuse(c.method == "dist-x" and not e.betas, "dist-x draws β's")

@@ -26,6 +26,8 @@ def covered(c: Covered) -> bool:
     w, sigma = c.cells, c.defence.sigma_noise
     refuse(any(c.defence.sigma_param) or not sigma > 0, "a cover is for pixel noise alone")
     refuse(c.defence.reference is not None, "a reference turns known originals; a certificate by a cover has none")
+    if c.abstains and not len(w):  # its time was up
+        return False
     refuse(bool((w.k < 0).any() or (w.k > w.n).any() or w.margin.any()), "votes: expected 0 ≤ k ≤ n")
     spends(c.alpha, c.ledger, [amount for _, amount in c.ledger])
     refuse(len(w) == 0 or bool((w.alpha != w.alpha[0]).any()), "the windows of a cover share α equally")
@@ -45,6 +47,8 @@ def margins(c: ByMargins) -> bool:
     """Whether the margins are enough for the range."""
     w, m = c.cells, c.margins
     refuse(not (0 < m.lipschitz < math.inf and 0 <= m.slack < math.inf), "a positive Lipschitz constant is needed")
+    if c.abstains and not len(w):  # its time was up
+        return False
     refuse(bool(w.k.any() or w.n.any() or w.alpha.any()) or len(w) == 0, "a cover by margins draws nothing")
     refuse(not np.isfinite(w.margin).all(), "margins are finite")
     refuse(c.passes < 1 + len(w), "there were more windows than passes")

@@ -7,7 +7,7 @@ import math
 from warpcert.classifier import Classifier
 from warpcert.threat import Threat
 
-__all__ = ["LARGE", "against_error", "against_pictures", "against_votes", "with_time"]
+__all__ = ["LARGE", "against_error", "against_margin", "against_pictures", "against_votes", "with_time"]
 
 LARGE = 2.0  # an error of so many times the noise leaves hardly any vote that could be enough
 
@@ -32,6 +32,12 @@ def against_votes(p: float, needed: float, unanimous: bool) -> str:
     if unanimous:
         return f"{short}: all agree, so take more samples"
     return f"{short}: train the network under this noise, or lower the noise"
+
+
+def against_margin(lead: float, needed: float) -> str:
+    """Of a label that does not lead by enough."""
+    short = f"the label leads by {lead:.3g}, but {needed:.3g} is needed"
+    return f"{short}: train for larger margins, or take a smaller range"
 
 
 def against_pictures(classifier: Classifier) -> str:

@@ -13,7 +13,7 @@ from warpcert.certificates import Margins
 from warpcert.classifier import Classifier
 from warpcert.classifier.votes.voting import Draws, leads, logits_of, votes
 from warpcert.methods.outlook.forecast import Forecast, network_pace, photographs
-from warpcert.methods.outlook.remedies import against_error, against_votes
+from warpcert.methods.outlook.remedies import against_error, against_margin, against_votes
 from warpcert.statistics import radius
 from warpcert.threat import Threat
 from warpcert.windows.cover import Windows
@@ -67,6 +67,5 @@ def by_margins(classifier: Classifier, x: Tensor, margins: Margins, windows: Win
     passes = 1 + NEARER * len(windows)
     seconds = windows.seconds * NEARER + passes * network_pace(classifier, x)
     least = margins.needed(float(windows.E.min()))
-    hopeless = f"the label leads by {lead:.3g}, but {least:.3g} is needed: train for larger margins"
-    advice = "" if lead > least else f"{hopeless}, or take a smaller range"
+    advice = "" if lead > least else against_margin(lead, least)
     return Forecast(passes, seconds, photographs(x, None), advice).advised("take a smaller range")
