@@ -4,6 +4,7 @@ Predictions of an embedded classifier with n = 1000 by 1, 8 and 64 clients at on
 batching off (one request at a time), with a fixed n and with early stopping; besides the clock, the server's CPU time
 per request, which other work on the machine disturbs less. With --soak SECONDS: good and bad requests mixed, for so
 many seconds, with the server's memory at the beginning and the end. With --faults SECONDS: see benchmarks/faults.py.
+With --unseen SECONDS: predictions alone, then beside certificates of unseen originals, for so many seconds each.
 The load is bounded in count and time.
 """
 
@@ -144,6 +145,23 @@ def throughput(rules: list[str], counts: list[int], seconds: float, threads: int
         print(f"best of batching / best of one at a time: {best[True] / best[False]:.2f}", flush=True)
 
 
+async def beside(port: int, seconds: float) -> list[tuple[str, list[float]]]:
+    """Latencies of a client's predictions, first alone and then while three others wait for `indiv`."""
+    images = pictures(2)
+    asked = [post("/v1/predict", json.dumps({"early": True, "image": i}).encode()) for i in images]
+    slow = post("/v1/certify", json.dumps({"image": images[1], "method": "indiv", "gamma": [5]}).encode())
+    await load(port, 1, asked, 1.0)
+    found = [("alone", (await load(port, 1, asked, seconds))[1])]
+    held = [asyncio.create_task(Client(port).ask(slow)) for _ in range(3)]
+    await asyncio.sleep(0.5)
+    _, latencies = await load(port, 1, asked, seconds)
+    done = [h.result()[0] for h in held if h.done()]
+    found.append((f"beside indiv (1 at work, 2 in line at first; {len(done)} answered meanwhile)", latencies))
+    for h in held:
+        h.cancel()
+    return found
+
+
 def cpu(pid: int) -> float:
     """Seconds of CPU that the process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -229,6 +247,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--soak", type=float, help="seconds of mixed requests instead")
     parser.add_argument("--faults", type=float, help="seconds of mixed requests with faults instead")
+    parser.add_argument("--unseen", type=float, help="seconds of predictions beside `indiv` instead")
     parser.add_argument("--life", type=float, default=60.0, help="of a server between two kills, in seconds")
     parser.add_argument("--rules", nargs="+", choices=("fixed", "early"), default=["fixed", "early"])
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
@@ -242,6 +261,13 @@ def main() -> int:
     if args.soak:
         with server("--threads", str(args.threads)) as (port, pid):
             return 0 if asyncio.run(shower(port, pid, 8, args.soak)) else 1
+    if args.unseen:
+        with server("--threads", "1", "--time-limit", "300") as (port, _):
+            for name, latencies in asyncio.run(beside(port, args.unseen)):
+                cuts = [1e3 * c for c in statistics.quantiles(latencies, n=100)]
+                print(f"{name}: {len(latencies)} predictions, p50 {cuts[49]:.0f}, p95 {cuts[94]:.0f}, ", end="")
+                print(f"p99 {cuts[98]:.0f} ms")
+        return 0
     throughput(args.rules, args.clients, args.seconds, args.threads)
     return 0
 

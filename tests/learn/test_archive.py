@@ -87,6 +87,25 @@ def test_what_needs_no_scaling_is_cut_out_as_it_is() -> None:
     assert torch.equal(square(turned), square(raw).rot90(-1, (1, 2)))
 
 
+def test_what_a_photograph_would_lose_is_refused() -> None:
+    """As for other pictures: 16 bits per channel, and transparency; an opaque fourth channel is none."""
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 300, 4), dtype=np.uint8)
+
+    def saved(values: np.ndarray[Any, Any], kind: str = "PNG") -> bytes:
+        file = io.BytesIO()
+        Image.fromarray(values).save(file, kind, lossless=True)
+        return file.getvalue()
+
+    for raw in (saved(pixels), saved(pixels, "WEBP"), saved(pixels[..., [0, 3]])):
+        with pytest.raises(ValueError, match="transparent in places"):
+            square(raw)
+    with pytest.raises(ValueError, match="16 bits per channel"):
+        square(saved(pixels[..., 0].astype(np.uint16) * 200))
+    solid = pixels.copy()
+    solid[..., 3] = 255
+    assert torch.equal(square(saved(solid)), square(saved(solid[..., :3].copy())))
+
+
 def test_broken_archives_are_explained(archive: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "no.zip", "w") as file:
         file.writestr("a.png", photo(4, 4))

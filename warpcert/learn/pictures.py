@@ -21,7 +21,18 @@ from torch import Tensor
 if TYPE_CHECKING:
     from PIL.Image import Image as Raster
 
-__all__ = ["MOST", "Picture", "decode", "encode", "fitted", "held_by_float32", "read_picture", "write_picture"]
+__all__ = [
+    "MOST",
+    "Picture",
+    "decode",
+    "encode",
+    "fitted",
+    "held_by_float32",
+    "read_picture",
+    "refuse_deep",
+    "refuse_transparent",
+    "write_picture",
+]
 
 MOST = 2**24  # pixels that are ever unpacked: more than a photograph of 12 megapixels
 FORMATS = ("PNG", "JPEG")
@@ -130,8 +141,7 @@ def _opened(raw: bytes, name: str) -> Raster:
     from PIL import Image  # here: training machines need not have it
 
     broken = f"{name} is not a whole PNG or JPEG picture"
-    if raw.startswith(PNG) and raw[DEPTH : DEPTH + 1] == b"\x10":
-        raise ValueError(f"{name} has 16 bits per channel: save it with 8")
+    refuse_deep(raw, name)
     try:
         with _filters, warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -143,6 +153,18 @@ def _opened(raw: bytes, name: str) -> Raster:
     if raster.width * raster.height > MOST:
         raise ValueError(f"{name} has {raster.width}×{raster.height} pixels; at most {MOST} are read: make it smaller")
     return raster
+
+
+def refuse_deep(raw: bytes, name: str) -> None:
+    """A ValueError for 16 bits per channel."""
+    if raw.startswith(PNG) and raw[DEPTH : DEPTH + 1] == b"\x10":
+        raise ValueError(f"{name} has 16 bits per channel: save it with 8")
+
+
+def refuse_transparent(raster: Raster, name: str) -> None:
+    """A ValueError unless every pixel is opaque."""
+    if not _opaque(raster):
+        raise ValueError(f"{name} is transparent in places: put it on a background first")
 
 
 def _size(name: str, raster: Raster, shape: tuple[int, ...]) -> ValueError:
@@ -177,8 +199,7 @@ def _opaque(raster: Raster) -> bool:
 
 def _solid(raster: Raster, name: str) -> Raster:
     """Mode L or RGB, if nothing is lost by that."""
-    if not _opaque(raster):
-        raise ValueError(f"{name} is transparent in places: put it on a background first")
+    refuse_transparent(raster, name)
     if raster.mode not in ("1", "L", "LA", "RGB", "RGBA"):
         raise ValueError(f"{name} has the mode {raster.mode}: save it as grey or RGB with 8 bits per channel")
     return raster.convert("L" if raster.mode in ("1", "L", "LA") else "RGB")

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from warpcert.learn.pictures import refuse_deep, refuse_transparent
+
 if TYPE_CHECKING:
     from PIL.Image import Image as Raster
 
@@ -95,11 +97,15 @@ def square(raw: bytes, short: int = SHORT, side: int = CUT, name: str = "the pic
 
     if not 0 < side <= short:
         raise ValueError(f"what is cut out must fit: 0 < side ≤ short; got {side} and {short}")
+    refuse_deep(raw, name)
     try:
         with Image.open(io.BytesIO(raw), formats=("JPEG", "PNG", "WEBP")) as opened:
+            clear = opened.convert("RGBA") if opened.has_transparency_data else None
             photo: Raster = ImageOps.exif_transpose(opened).convert("RGB")
     except Exception as error:  # decoders of broken files raise anything
         raise ValueError(f"{name} is not a whole JPEG, PNG or WebP picture ({type(error).__name__})") from None
+    if clear is not None:
+        refuse_transparent(clear, name)
     scale = short / min(photo.size)
     if scale != 1:
         photo = photo.resize((max(short, round(photo.width * scale)), max(short, round(photo.height * scale))))
