@@ -26,7 +26,7 @@ from scipy.stats import binomtest
 from torch import Tensor
 
 from warpcert import statistics as stats
-from warpcert.certificates import Individual, Kind
+from warpcert.certificates import Covered, Individual, Kind
 from warpcert.certificates.balls import Balls
 from warpcert.classifier import Smoothed
 from warpcert.classifier.defence import Defence
@@ -37,6 +37,7 @@ from warpcert.methods.cover import Cover
 from warpcert.methods.covering import Covering
 from warpcert.methods.dist_x import DistX
 from warpcert.methods.indiv import Indiv
+from warpcert.methods.individual import CENTRED
 from warpcert.originals.protocol import InverseBound, Originals
 from warpcert.runs.answers import predicted
 from warpcert.statistics import radius
@@ -185,16 +186,18 @@ def smoothed(coin: Coin, nested: bool = False, threat: Threat = ROTATION) -> Smo
 
 
 def indiv(alpha: float, windows: int, nested: bool = False, merged: bool = False, threat: Threat = ROTATION) -> Rule:
-    """γ is in one window: its votes are at their threshold, or its errors are, or the vote at x' is at ½.
+    """γ is in one window, each in turn: its votes are at their threshold, or its errors are, or the vote at x' is at ½.
+    All other windows are sure, so that the wrong answer can enter through this one alone.
 
-    With two parameters, one window and joint votes, votes are counted before errors are asked for.
+    Joint votes are counted, window after window, before errors are asked for; others when errors were.
     """
     method = Indiv(n=240 * windows, n0=8, alpha=alpha, windows=windows, betas=150, merged=merged)
+    first, each = method.n0 + int(CENTRED * method.n), int((1 - CENTRED) * method.n) // windows
 
     def certified(seed: int, which: int, votes: float, errors: float, centred: float) -> Individual:
         shares = [(votes, errors) if i == which else (1.0, 0.0) for i in range(windows)]
-        later = [(method.n0, (centred, 1 - centred)), (method.n0 + method.n // 10, (votes, 1 - votes))]
-        coin = Coin((1.0, 0.0), seed, later)
+        turns = [(first + i * each, (share, 1 - share)) for i, (share, _) in enumerate(shares)]
+        coin = Coin((1.0, 0.0), seed, [(method.n0, (centred, 1 - centred)), *turns])
         own = replace(method, seed=seed, inverse=StatedInverse(coin, shares, 2 if merged else 1))
         found = own.certify(smoothed(coin, nested, threat), PICTURE, threat)
         assert isinstance(found, Individual)
@@ -208,8 +211,7 @@ def indiv(alpha: float, windows: int, nested: bool = False, merged: bool = False
 
     def world(votes: float, errors: float, centred: float) -> Trial:
         def trial(seed: int) -> bool:
-            which = int(torch.randint(windows, (), generator=torch.Generator().manual_seed(seed)))
-            return not certified(seed, which, votes, errors, centred).abstains
+            return not certified(seed, seed % windows, votes, errors, centred).abstains
 
         return trial
 
@@ -275,21 +277,44 @@ def answers(alpha: float, early: bool, nested: bool = False) -> Rule:
     return Rule(f"answers, {name}", alpha, {"votes": trial})
 
 
-def cover(alpha: float, windows: int = 5) -> Rule:
-    """All windows have just the share that would be needed, so that no window may be accepted."""
+@dataclass
+class Bright(Coin):
+    """A coin for each of the windows of a cover, which it knows by their brightness; shares[i] for class 0."""
+
+    shares: tuple[float, ...] = ()
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        window = (batch.flatten(1).mean(1) * len(self.shares)).long().clamp(0, len(self.shares) - 1)
+        right = torch.rand(len(batch), generator=self.generator) < torch.tensor(self.shares)[window]
+        return torch.nn.functional.one_hot(1 - right.long(), 2).float() * 10
+
+
+def covers(alpha: float, windows: int = 5) -> Iterator[Rule]:
+    """One window, or all of them, have just the share that would be needed, so that none of these may be accepted.
+
+    Of a picture of 64 pixels the mean brightness tells the window: its noise is an eighth of a window's half.
+    """
     method = Cover(n=2000, n0=8, alpha=alpha)
-    ends = torch.linspace(-0.1, 0.1, windows + 1, dtype=torch.float64)[:, None]
+    ends = torch.linspace(-0.5, 0.5, windows + 1, dtype=torch.float64)[:, None]
     tiles = Windows(ends[:-1], ends[1:], torch.full((windows,), E, dtype=torch.float64), True, windows, 0.0)
     needed = radius.needed_probability(E, NOISE)
     assert needed is not None
-    threat = Threat.brightness(0.1, quantized=False)
+    threat, picture = Threat.brightness(0.5, quantized=False), PICTURE.expand(1, 8, 8).contiguous()
 
-    def trial(seed: int) -> bool:
-        coin = Coin((1.0, 0.0), seed, [(method.n0, (needed, 1 - needed))])
-        found = Covering(replace(method, seed=seed), Smoothed(coin, NOISE), PICTURE, threat).certify(tiles)
-        return not found.abstains
+    def certified(seed: int, shares: tuple[float, ...]) -> Covered:
+        g = Smoothed(Bright((), seed, shares=shares), NOISE)
+        return Covering(replace(method, seed=seed), g, picture, threat).certify(tiles)
 
-    return Rule(f"cover, {windows} windows", alpha, {"votes": trial})
+    def only(which: int) -> Trial:
+        shares = tuple(needed if i == which else 1.0 for i in range(windows))
+        return lambda seed: bool(certified(seed, shares).accepted[which])
+
+    assert certified(0, (1.0,) * windows).accepted.all()
+    yield Rule(f"cover, one of {windows} windows", alpha, {f"window {i + 1}": only(i) for i in range(windows)})
+    every = (needed,) * windows
+    yield Rule(
+        f"cover, all of {windows} windows", alpha, {"votes": lambda seed: bool(certified(seed, every).accepted.any())}
+    )
 
 
 def inner(alpha: float, views: int = 100) -> Rule:
@@ -321,7 +346,7 @@ def rules(alpha: float) -> Iterator[Rule]:
         yield joint(alpha, windows, nested=True)
     yield inner(alpha)
     yield share(alpha)
-    yield cover(alpha)
+    yield from covers(alpha)
     for early, nested in ((True, False), (False, False), (False, True)):
         yield answers(alpha, early, nested)
 

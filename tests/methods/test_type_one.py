@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import type_one
 from warpcert import statistics as stats
+from warpcert.certificates import Individual
 from warpcert.classifier.votes import early
 from warpcert.errors import calibration
 from warpcert.methods.run import Votes
@@ -42,6 +43,21 @@ def test_indiv_with_alpha_spent_three_times(monkeypatch: pytest.MonkeyPatch) -> 
     """Each of its statements at level α, where α is to be shared."""
     monkeypatch.setattr(stats.Ledger, "spend", lambda self, purpose, amount: self.alpha)
     assert of(type_one.indiv(ALPHA, 1), 400).too_high
+
+
+def test_indiv_with_a_window_that_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wrong answer enters through one window alone, each in turn: all of them are needed."""
+    assert not of(type_one.indiv(ALPHA, 3), 60).too_high
+    true = Individual.vouches
+    monkeypatch.setattr(Individual, "vouches", lambda self, window: window.center[0] < -1e-9 or true(self, window))
+    found = of(type_one.indiv(ALPHA, 3), 60)
+    assert found.too_high and found.false["votes"] >= 20
+
+
+def test_covers() -> None:
+    one, every = type_one.covers(ALPHA)
+    assert not type_one.rate(one, 30).too_high and not type_one.rate(every, 30).too_high
+    assert len(one.worlds) == 5
 
 
 def test_dist_x_and_what_it_is_with_alpha_for_every_window(monkeypatch: pytest.MonkeyPatch) -> None:
