@@ -1,7 +1,8 @@
 """A second device where there is none: tensors that say they are on it, and refuse company from the CPU as a GPU does.
 
 Numbers stay where they are. Inside `pretended()` what is made with device="cuda", or follows from such tensors, is
-marked; operations on marked and unmarked tensors are RuntimeErrors, but for what torch allows (0-dim ones, indices).
+marked; operations on marked and unmarked tensors are RuntimeErrors, but for what torch allows (0-dim ones, but not as
+bounds to clamp to; indices).
 """
 
 from __future__ import annotations
@@ -22,6 +23,15 @@ MARK = "_pretended"
 MOVES = {Tensor.cpu, Tensor.to, Tensor.type_as, Tensor.copy_}
 HOST = {Tensor.numpy, Tensor.__array__}
 INDEX = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put_, Tensor.index_put, torch.index_put}
+CLAMPS = {
+    Tensor.clamp,
+    Tensor.clamp_,
+    Tensor.clamp_min,
+    Tensor.clamp_min_,
+    Tensor.clamp_max,
+    Tensor.clamp_max_,
+    torch.clamp,
+}
 GETTERS = {Tensor.is_cuda.__get__, Tensor.shape.__get__, Tensor.dtype.__get__}  # type: ignore[attr-defined]
 
 
@@ -100,7 +110,7 @@ class _Pretended(TorchFunctionMode):
         if func in INDEX and marked(args[0]):
             given = [t for t in given if not isinstance(args[1], tuple | list | Tensor) or marked(t)]
         there = [t for t in given if marked(t)]
-        here = [t for t in given if not marked(t) and t.dim()]
+        here = [t for t in given if not marked(t) and (t.dim() or func in CLAMPS)]
         if there and here and func not in MOVES and func not in GETTERS:
             raise RuntimeError(f"{getattr(func, '__name__', func)}: tensors of two devices, {here[0].shape} of the CPU")
 

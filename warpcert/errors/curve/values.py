@@ -65,6 +65,7 @@ def value_search(x: Tensor, defence: Defence, threat: Threat, beta: Tensor, goal
         doubt = 1e-12 + sample_error(t, values, goal.extent)
     else:
         doubt = 1e-12 + value_error(t, kernel("bilinear"), x.shape[-2], x.shape[-1], goal.extent).amax()
+    doubt = doubt.to(x.device)
     nodes = torch.linspace(threat.box.lower[0], threat.box.upper[0], FIRST + 1, dtype=x.dtype, device=x.device)
     low, high = nodes[:-1], nodes[1:]
     settled, best, worst, cells = 0.0, 0.0, low[:1], 0
