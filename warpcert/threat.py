@@ -49,6 +49,8 @@ class Threat:
         for part, own in self.transform.shared(self.box):
             if max(map(abs, (*own.lower, *own.upper))) > part.largest:
                 raise ValueError(f"the range of a {part.noun} is too large to mean anything; got {part.place(own)}")
+            if part.one_sided and min(own.lower) < 0:
+                raise ValueError(f"the range of a {part.noun} begins at 0; got {part.place(own)}")
         if not self.box.contains((0.0,) * self.box.dim):
             raise ValueError(f"the range must contain 0 (the picture as it is); got {self.transform.place(self.box)}")
         if self.tolerance is not None and not (math.isfinite(self.tolerance) and self.tolerance >= 0):

@@ -36,9 +36,10 @@ from warpcert.learn import data
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Flow, Preprocess
 from warpcert.transforms.families.flow import Matrix
+from warpcert.transforms.families.product import THEN
 from warpcert.windows.cover import Windows, cover_windows
 
-__all__ = ["BOXES", "GRADED", "NEW", "POINTWISE", "PREPROCESS", "SIGMA", "rows"]
+__all__ = ["AVERAGED", "BOXES", "GRADED", "NEW", "POINTWISE", "PREPROCESS", "SIGMA", "rows", "too_small"]
 
 
 class Outside(Flow):
@@ -64,6 +65,7 @@ NEW = {t.name: t for t in (Skew(),)}
 SPATIAL = ("rotation", "scaling", "shear", "translation")
 POINTWISE = ("brightness", "contrast")
 GRADED = ("power",)  # no bound between two of them is claimed
+AVERAGED = ("blur",)  # nor of these
 KERNELS = ("bilinear", "bicubic")
 PREPROCESS = (
     Preprocess(),
@@ -198,11 +200,19 @@ def tiles(row: Row, windows: Windows, box: Box, g: torch.Generator, what: str) -
     row.check(((lower <= gamma) & (gamma <= upper)).all(-1).any(1), f"{what}: some window holds γ")
 
 
+def too_small(x: Tensor, transform: str) -> bool:
+    """A blur has to fit into the picture."""
+    blurred = transform.split(THEN)[0] in AVERAGED
+    return blurred and min(x.shape[1:]) ** 2 < 9 * max(box.upper[0] for box in BOXES[transform])
+
+
 def cover_row(row: Row, task: Task, transform: str, att: str, quantized: bool, l2: float = 0.0) -> None:
     """Random γ in every window against its E."""
     g = torch.Generator().manual_seed(task.seed + 1)
     boxes = BOXES[transform]
     for turn, (kind, x) in cases(g, task):
+        if too_small(x, transform):
+            continue
         preprocess = PREPROCESS[(turn + turn // len(PREPROCESS)) % len(PREPROCESS)]
         box = boxes[(turn + turn // len(boxes)) % len(boxes)]
         threat = Threat(transforms.get(transform), box, att, quantized, l2=l2)
@@ -278,7 +288,7 @@ def rows() -> Iterator[tuple[str, Job]]:
         for kernels, quantized in itertools.product(every if name not in POINTWISE else every[:1], (True, False)):
             setting = Setting(name, *kernels, quantized)
             yield f"curve: {setting}", partial(curve_row, setting=setting)
-    for name in (*SPATIAL, *NEW, *POINTWISE, *GRADED):
+    for name in (*SPATIAL, *NEW, *POINTWISE, *GRADED, *AVERAGED):
         for att, quantized in itertools.product(KERNELS if name in (*SPATIAL, *NEW) else KERNELS[:1], (True, False)):
             job = partial(cover_row, transform=name, att=att, quantized=quantized)
             yield f"cover: {name}, {att}, {'8-bit' if quantized else 'float'} attacker", job

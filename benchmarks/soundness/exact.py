@@ -22,7 +22,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.soundness.bounds import BOXES, GRADED, NEW, POINTWISE
+from benchmarks.soundness.bounds import AVERAGED, BOXES, GRADED, NEW, POINTWISE, too_small
 from benchmarks.soundness.breaking import MOST, WORK, Row, Task, cases
 from warpcert import certificates, methods, transforms
 from warpcert.certificates import Exhausted
@@ -33,7 +33,6 @@ from warpcert.exhaustive.events.crossings import Crossings, find_crossings
 from warpcert.threat import Threat
 from warpcert.transforms import Box, Flow, Tone, Transform
 
-AVERAGED = ("blur",)
 TRANSFORMS = ("rotation", "scaling", "shear", *NEW, *POINTWISE, *GRADED, *AVERAGED)
 KINDS = (("float64", "float64"), ("float32", "float64"), ("float32", "float32"))  # of the picture and of T
 MAKES_FLOAT32 = 3.1e-8  # what rounding to float32 does to a value in [0, 1], and a little more
@@ -98,11 +97,6 @@ class Known:
         return (self.hash[at] == wanted) & (self.onset[at] <= gamma)
 
 
-def _too_small(x: Tensor, transform: str) -> bool:
-    """A blur has to fit into the picture."""
-    return transform in AVERAGED and min(x.shape[1:]) ** 2 < 9 * max(box.upper[0] for box in BOXES[transform])
-
-
 def exact_row(row: Row, task: Task, transform: str, picture: str, arithmetic: str, how: str) -> None:
     """how: "8-bit", or for classifiers behind levels "rounds" or "does not"."""
     g = torch.Generator().manual_seed(task.seed + 2)
@@ -110,7 +104,7 @@ def exact_row(row: Row, task: Task, transform: str, picture: str, arithmetic: st
     for turn, (kind, x) in cases(g, task):
         if row.done(task):
             return
-        if x.numel() > (64 if float32 else 432) or _too_small(x, transform):
+        if x.numel() > (64 if float32 else 432) or too_small(x, transform):
             continue
         x = ((x * 255).round() / 255).to(task.device, getattr(torch, picture))
         if float32 and turn % 2:  # not a multiple of 1/255: taken as it is
@@ -190,7 +184,7 @@ def certificates_row(row: Row, task: Task, transform: str, how: str) -> None:
     for turn, (kind, x) in cases(g, task):
         if row.done(task):
             return
-        if x.numel() > 432 or _too_small(x, transform):
+        if x.numel() > 432 or too_small(x, transform):
             continue
         x = x.float().to(task.device)
         weight = torch.randn(6, x.numel(), generator=g).to(x)

@@ -33,6 +33,11 @@ COVERED = {  # and how much of the boxes of each part
     "translation then brightness": 0.3,
     "brightness then contrast": 0.3,
     "power then brightness": 0.3,
+    "blur then contrast": 0.3,
+    "rotation then shear": 0.1,
+    "shear then scaling then contrast": 0.05,
+    "scaling then rotation then shear": 0.03,
+    "translation then rotation then brightness": 0.05,
 }
 SHIFTED = ("rotation", "scaling", "shear", "brightness", "contrast", "power")
 BEHIND = {

@@ -32,7 +32,7 @@ def test_a_run_against_a_product(tmp_path: Path, capsys: pytest.CaptureFixture[s
     page = (tmp_path / "report.html").read_text()
     assert parts in page and "the other parts in proportion" in page
     assert main([*run[:-4], "--threat", "brightness=0.02", "rotation=1", "--count", "2", "--out", str(tmp_path)]) == 2
-    assert "another one" in capsys.readouterr().err  # the order counts: no cover knows this one
+    assert "not rotation after brightness" in capsys.readouterr().err  # the order counts: no cover knows this one
     assert main([*run[:-6], "--threat", "rotation=2", "--count", "2", "--out", str(tmp_path)]) == 2
     assert "the ℓ2 norm added is 0.05 there and not set now" in capsys.readouterr().err
 

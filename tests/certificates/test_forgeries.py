@@ -309,7 +309,7 @@ def test_an_answer_is_about_one_picture_and_one_classifier(tmp_path: Path) -> No
     assert "different classifiers" in problems(x, certificate=certificate, prediction=prediction)[0]
 
 
-@pytest.mark.parametrize("name", ["brightness then rotation", "rotation then power", "blur then brightness"])
+@pytest.mark.parametrize("name", ["brightness then rotation", "rotation then power", "brightness then shear"])
 def test_no_cover_is_told_of_parts_that_no_cover_knows(name: str) -> None:
     """The right parts pass; others do not, nor does another order, with everything that follows told anew."""
     body = covered(threat=wc.Threat.rotation(3).then(brightness=0.1)).to_dict()
@@ -322,6 +322,14 @@ def test_no_cover_is_told_of_parts_that_no_cover_knows(name: str) -> None:
     told["threat"]["transform"] = told["defence"]["transform"] = name
     with pytest.raises(ValueError, match=f"no cover knows {name}"):
         certificates.read(Covered.built(told).to_dict())
+
+
+def test_no_threat_has_a_negative_variance() -> None:
+    told = wc.Threat.blur(1).to_dict()
+    assert wc.Threat.from_dict(told) == wc.Threat.blur(1)
+    told["box"] = {"lower": (-0.5,), "upper": (1.0,)}
+    with pytest.raises(ValueError, match="begins at 0"):
+        wc.Threat.from_dict(told)
 
 
 def test_no_cover_is_told_of_interpolation_that_jumps() -> None:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 import warpcert as wc
-from warpcert import methods
+from warpcert import methods, transforms
 from warpcert.learn.data import load
 from warpcert.threat import Threat
-from warpcert.transforms import Preprocess
-from warpcert.windows import pieces
-from warpcert.windows.cover import Windows, cover_windows, halved
+from warpcert.transforms import Blur, Preprocess
+from warpcert.windows import chain, pieces
+from warpcert.windows.cover import Windows, cover_windows, halved, unknown
 
 PLAIN, BLUR = Preprocess(), Preprocess("circle", 0.5, 1.0, 5)
 THREATS: dict[str, dict[str, Any]] = {
@@ -26,7 +26,12 @@ THREATS: dict[str, dict[str, Any]] = {
     "shifted and brightened": {"translation": 0.6, "brightness": 0.05},
     "contrast, then brightness": {"contrast": 0.18, "brightness": 0.1},
     "brightness, then contrast": {"brightness": 0.1, "contrast": 0.18},
+    "blurred": {"blur": 0.6},
+    "blurred and brightened": {"blur": 0.2, "brightness": 0.02},
     "power, then brightness": {"power": 0.2, "brightness": 0.1},
+    "turned and sheared": {"rotation": 3, "shear": 3},
+    "scaled, turned, sheared, more contrast": {"scaling": (-2, 3), "rotation": 2, "shear": 2, "contrast": 0.02},
+    "blurred, turned, shifted, and some ℓ2": {"blur": 0.05, "rotation": 1, "translation": 0.1, "l2": 0.1},
     "turned, and some ℓ2": {"rotation": 4, "l2": 0.1},
     "turned, brightened, and some ℓ2": {"rotation": 3, "brightness": 0.05, "l2": 0.1},
 }
@@ -142,6 +147,64 @@ def test_a_ball_needs_its_corners_and_the_added_norm(monkeypatch: pytest.MonkeyP
     whole = pieces._pieces
     monkeypatch.setattr(pieces, "_pieces", lambda *a: (whole(*a)[0][:, :, :1], whole(*a)[1]))
     assert excess(x, toned, PLAIN, window(toned)) > 0
+
+
+def test_a_blur_needs_its_remainder_and_stays_tight(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, threat = picture("checkerboard"), Threat.blur(1, quantized=False)
+    windows = cover_windows(x, threat, PLAIN, target=0.4)
+    assert excess(x, threat, PLAIN, windows) <= 0 < excess(x, threat, PLAIN, replace(windows, E=0.7 * windows.E))
+    whole = Blur.bends
+    for share in (1.0, 0.0):  # of the remainder
+        monkeypatch.setattr(Blur, "bends", lambda *a, share=share: tuple(share * v for v in whole(*a)))
+        scene = pieces.Scene(x.double(), threat, PLAIN, False)
+        low, high = (torch.tensor([[a]], dtype=torch.float64) for a in (0.0, 1.0))
+        corner, radius = pieces._pieces(scene, low, high)
+        start, end = pieces._nodes(scene, low, high)[0, :2]
+        at = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
+        combined = torch.einsum("nk,kchw->nchw", torch.cat((1 - at, at), 1), corner[0, 0])
+        beyond = (threat.transform(x.double(), start + at * (end - start)) - combined).abs() - radius[0, 0]
+        assert (float(beyond.max()) <= 0) == bool(share)
+
+
+CHAIN = Threat.scaling((-4.0, 0.0), quantized=False).then(rotation=(0.0, 0.1))
+
+
+def test_a_chain_needs_what_its_first_part_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here nearly all is moved by the first part."""
+    x = picture("checkerboard")
+    low, high = (torch.tensor([end], dtype=torch.float64) for end in (CHAIN.box.lower, CHAIN.box.upper))
+
+    def window() -> Windows:
+        bound = chain.measured(pieces.Scene(x.double(), CHAIN, PLAIN, False), low, high)
+        return Windows(low, high, bound, False, 1, 0.0)
+
+    assert excess(x, CHAIN, PLAIN, window()) <= 0
+    with monkeypatch.context() as patch:
+        patch.setattr(chain, "enlarging", lambda threat: 0.0)
+        assert excess(x, CHAIN, PLAIN, window()) > 0
+
+
+@pytest.mark.parametrize("name", ["rotation", "scaling", "shear", "translation"])
+def test_norms_of_what_moves_pixels(name: str) -> None:
+    """No matrix is larger, and those of scalings and turns come close: a column sum is reached, not only bounded."""
+    part = transforms.get(name)
+    for size in (2, 10, 30):
+        box = part.box(size if name != "translation" else size / 20)
+        bound = part.enlarges(box)
+        gammas = torch.cat((box.uniform(12, torch.Generator().manual_seed(0)), box.grid(3)))
+        matrices = [part.matrix(tuple(g), 9, 9).to_dense() for g in gammas.tolist()]
+        assert max(float(torch.linalg.matrix_norm(m, 2)) for m in matrices) <= bound
+        sums = max(float(m.sum(0).max()) for m in matrices)
+        assert sums <= bound**2 * (1 + 1e-9) and (name == "translation" or bound**2 <= 1.02 * sums)
+
+
+def test_chains_of_other_orders_and_kernels_are_refused() -> None:
+    toned = Threat.brightness(0.1).then(rotation=1)
+    assert "brightness and contrast at the end" in unknown(toned)
+    assert "not power after rotation" in unknown(Threat.rotation(1).then(power=0.1))
+    cubic = Threat.rotation(1, interpolation="bicubic").then(shear=1)
+    with pytest.raises(ValueError, match="bilinear attackers, not bicubic"):
+        cover_windows(picture("checkerboard"), cubic, PLAIN, target=0.5)
 
 
 def test_without_an_l2_part_nothing_is_added() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from warpcert.classifier.defence import Defence
 from warpcert.errors.curve.path import Tables
-from warpcert.transforms import PointwiseTransform, SpatialTransform, Transform, grid
+from warpcert.transforms import Average, PointwiseTransform, SpatialTransform, Transform, grid
 from warpcert.transforms.kernels import Kernel, kernel
 
 __all__ = [
@@ -63,6 +63,8 @@ def value_error(transform: Transform, k: Kernel, height: int, width: int, extent
     """
     if isinstance(transform, PointwiseTransform):
         return torch.full((height, width), transform.allowance(extent) * UNIT, dtype=torch.float64)
+    if isinstance(transform, Average):
+        return torch.full((height, width), transform.allowance(height, width, extent) * UNIT, dtype=torch.float64)
     assert isinstance(transform, SpatialTransform)
     if k.gradient is None:
         raise ValueError(f"{k.name} jumps: a rounded coordinate can change its value by 1, so no slack is enough")

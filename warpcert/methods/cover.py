@@ -59,7 +59,7 @@ class Cover(Sampling):
     @classmethod
     def beyond(cls, threat: Threat) -> str:
         first, *others = threat.transform.parts
-        return unknown(threat.transform) if others or first.one_sided or first.disc else ""
+        return unknown(threat) if others or first.one_sided or first.disc else ""
 
     def refuses(self, classifier: Classifier, threat: Threat) -> str:
         if classifier.over:

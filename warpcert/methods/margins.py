@@ -28,7 +28,8 @@ from warpcert.windows.cover import Windows, cover_windows, halved
 
 __all__ = ["MarginCover"]
 
-SHARE = 0.35  # of what the margin at γ = 0 can bear: the first windows are cut for such an E
+SHARE = 0.35  # of what the margin at γ = 0 can bear: the first windows are cut for such an E …
+WIDE = 0.8  # … and for such a one where their number grows with a power of it
 ROUNDS = 10  # of halving windows whose margin is positive but too small
 DIGITS = 3  # of the margins in a certificate
 HASTY = 32  # windows asked about between two looks at the clock
@@ -96,7 +97,8 @@ class MarginCover:
     def first_windows(self, logits: Tensor, max_windows: int) -> Windows:
         """The few wide ones, by the lead of the label at γ = 0."""
         lead = max(float(self._leads(logits, int(logits.argmax()))), 0.0)
-        target = max(SHARE * lead / self.margins.needed(1.0), 1e-3)
+        share = WIDE if len(self.threat.transform.parts) > 2 else SHARE
+        target = max(share * lead / self.margins.needed(1.0), 1e-3)
         return cover_windows(
             self.x,
             self.threat,

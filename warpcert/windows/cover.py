@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from warpcert.threat import Threat
-from warpcert.transforms import Average, Flow, Gradation, Preprocess, Shift, Steps, Tone, Transform
-from warpcert.windows.pieces import Scene, center_images, distances
+from warpcert.transforms import Average, Flow, Gradation, Preprocess, Shift, Steps, Tone
+from warpcert.windows.chain import is_chain, measured, room
+from warpcert.windows.pieces import Scene, center_images
 
 __all__ = ["Windows", "bounds", "cover_windows", "halved", "rounded_up", "unknown"]
 
@@ -90,16 +91,25 @@ def cover_windows(
     preprocess = preprocess.linear
     if x.dim() == 2 and not preprocess.is_identity:
         raise ValueError("sound has no vignette and no blur; use a preprocess that does nothing, or a limiter")
-    if why := unknown(transform):
+    if why := unknown(threat):
         raise ValueError(why)
     if preprocess.halved:
         raise ValueError("a cover does not know classifiers that reduce pictures to half their size")
+    if is_chain(threat):
+        if threat.interpolation != "bilinear":
+            raise ValueError(
+                f"several parts that move pixels are covered if they interpolate bilinearly; got {threat.interpolation}"
+            )
+        rounded = False
     scene = Scene(x.double(), threat, preprocess, rounded)
     if transform.interpolates and scene.kernel.gradient is None:
         raise ValueError(f"a cover needs a continuous interpolation; {threat.interpolation} jumps")
     with torch.no_grad():
         search = _Search(scene, target, max_windows)
-        windows = search.cells() if transform.dim > 1 else search.line()
+        if is_chain(threat):
+            windows = _joined(x, threat, target, max_windows)
+        else:
+            windows = search.cells() if transform.dim > 1 else search.line()
         lower, upper, bound = search.halve(*windows)
     return Windows(lower, upper, rounded_up(bound), rounded, search.evaluated, time.perf_counter() - start)
 
@@ -114,7 +124,7 @@ class _Search:
 
     def evaluate(self, lower: Tensor, upper: Tensor) -> Tensor:
         self.evaluated += len(lower)
-        return distances(self.scene, lower, upper)
+        return measured(self.scene, lower, upper)
 
     def check(self, least: int) -> None:
         if least > self.most:
@@ -154,7 +164,8 @@ class _Search:
         self.check(least)
         edges = torch.linspace(first, last, min(PILOTS, max(8, least)) + 1, dtype=torch.float64).to(self.scene.x)
         size, center = edges.diff(), (edges[:-1] + edges[1:]) / 2
-        width = self.widths(center[:, None], torch.full_like(center, widest)[:, None])[:, 0]
+        cell = (edges[:1, None], edges[-1:, None]) if self.scene.first.one_sided else None
+        width = self.widths(center[:, None], torch.full_like(center, widest)[:, None], cell)[:, 0]
         each = size / width.clamp_min(1e-300)
         if (total := float(each.sum())) > self.most:  # fewer than wanted, but none too wide
             fewest = size / widest
@@ -224,17 +235,42 @@ class _Search:
         return lower, upper, bound
 
 
-def unknown(transform: Transform) -> str:
-    """Why no bound of windows is known for this transformation; "" if one is."""
+def _joined(x: Tensor, threat: Threat, target: float, most: int) -> tuple[Tensor, Tensor]:
+    """Every combination of a window of each part, which are covered as if it were alone."""
+    while True:
+        alone = [cover_windows(x, t, Preprocess(), target=e, max_windows=most) for t, e in room(threat, x, target)]
+        count = math.prod(map(len, alone))
+        if count <= most:
+            break
+        if all(len(windows) == 1 for windows in alone) or target > 1e6:
+            raise ValueError(f"this range needs at least {count} windows, whatever the target; got max_windows={most}")
+        target *= max(1.1, (count / most) ** (1 / len(alone)))
+    index = torch.cartesian_prod(*(torch.arange(len(w), device=w.E.device) for w in alone)).reshape(-1, len(alone))
+    lower, upper = (
+        torch.cat([getattr(w, end)[index[:, i]] for i, w in enumerate(alone)], 1) for end in ("lower", "upper")
+    )
+    return lower, upper
+
+
+def unknown(threat: Threat) -> str:
+    """Why no bound of windows is known for this threat; "" if one is."""
+    transform = threat.transform
     first, *others = transform.parts
-    if isinstance(first, Average | Steps):
+    if isinstance(first, Steps):
         return f"a cover does not know {first.name}"
-    if not isinstance(first, Flow | Shift | Tone | Gradation):
+    if not isinstance(first, Flow | Shift | Tone | Gradation | Average):
         return str(first.unknown("no bound of windows is known"))
     if others and transform.item_dims != 3:
         return f"a cover knows sounds under one part; got {transform.name}"
-    if late := [part.name for part in others if not isinstance(part, Tone)]:
-        return f"a cover knows brightness and contrast after a first part, but not {late[0]} after another one"
+    for before, part in zip(transform.parts, others, strict=False):
+        moves = isinstance(part, Flow | Shift)
+        if not (moves or isinstance(part, Tone)) or (moves and isinstance(before, Tone)):
+            return (
+                "a cover knows brightness and contrast at the end, and before them parts that move pixels after a "
+                f"first one, but not {part.name} after {before.name}"
+            )
+    if is_chain(threat) and threat.interpolation != "bilinear":
+        return f"a cover of several parts that move pixels is for bilinear attackers, not {threat.interpolation} ones"
     return ""
 
 
@@ -251,7 +287,7 @@ def bounds(lower: Tensor, upper: Tensor, x: Tensor, threat: Threat, preprocess: 
     start = time.perf_counter()
     scene = Scene(x.to(lower.device, torch.float64), threat, preprocess.linear, rounded)
     with torch.no_grad():
-        bound = rounded_up(distances(scene, lower, upper))
+        bound = rounded_up(measured(scene, lower, upper))
     return Windows(lower, upper, bound, rounded, len(lower), time.perf_counter() - start)
 
 

@@ -7,7 +7,7 @@ that are affine in each parameter, up to a remainder per pixel:
   a shift   four corners; between grid lines a bilinear interpolant is exactly such a combination, and a bicubic one up
             to (w_y²/8)·sup|f_yy| + (w_x²/8)·sup|f_xx|: a chord along y, then one along x;
   a tone    two ends, exactly: the picture moves along a straight line;
-  a gradation  two ends, up to (w²/8)·sup|V''| for a piece of width w: the remainder of a chord;
+  a gradation, an average  two ends, up to (w²/8)·sup|V''| for a piece of width w: the remainder of a chord;
   a product    of one of these and tones after it: all corners. A tone is affine in its scalar (γ or e^γ) and in the
             value that it is given, so corners of the first part, remainder r, become corners of the product, remainder
             r times the tones' factors. Weights depend on one parameter each, so their products are affine in each.
@@ -33,7 +33,18 @@ from torch.nn.functional import max_pool2d
 from warpcert.errors.curve.path import Tables, chord_remainder, tables
 from warpcert.errors.float32 import UNIT, coordinate_error, sample_error, value_error
 from warpcert.threat import Threat
-from warpcert.transforms import Box, Flow, Gradation, Preprocess, Shift, SpatialTransform, Tone, Transform, grid
+from warpcert.transforms import (
+    Average,
+    Box,
+    Flow,
+    Gradation,
+    Preprocess,
+    Shift,
+    SpatialTransform,
+    Tone,
+    Transform,
+    grid,
+)
 from warpcert.transforms.kernels import Kernel, kernel
 
 __all__ = ["Scene", "center_images", "distances"]
@@ -211,6 +222,21 @@ def _images(scene: Scene, gamma: Tensor) -> Tensor:
     return moved.reshape(*gamma.shape[:-1], *scene.x.shape)
 
 
+def _lattice(scene: Scene, nodes: Tensor) -> Tensor:
+    """T_γ x at every combination of the nodes [J,S+1,d] of the axes: [J,S+1,…,S+1,C,H,W]. Each tone is applied to what
+    the parts before it made once.
+    """
+    own = scene.first.dim
+    sides = [nodes[..., a].reshape(-1, *(nodes.shape[1] if b == a else 1 for b in range(own))) for a in range(own)]
+    gamma = torch.stack([side.expand(-1, *(nodes.shape[1],) * own) for side in sides], -1)
+    value = scene.first(scene.x, gamma.reshape(-1, own), scene.threat.interpolation)
+    value = value.reshape(*gamma.shape[:-1], *scene.x.shape)
+    for place, (tone, _) in enumerate(scene.tones, own):
+        amount = nodes[..., place].reshape(-1, *(1,) * place, nodes.shape[1], *(1,) * scene.x.dim())
+        value = tone.value(amount, value.unsqueeze(place + 1))
+    return value
+
+
 def _nodes(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
     """The ends of the pieces of [lower, upper] [J,d]: [J, S+1, d], both outer ends exact."""
     share = lower.new_tensor(scene.shares)[:, None]
@@ -260,6 +286,12 @@ def _first_remainder(scene: Scene, nodes: Tensor) -> Tensor:
         f_yy, f_xx = (curved[:, None, None, :, i] for i in (3, 4))
         bent: Tensor = right * f_xx + down * f_yy  # [J,a,b,H·W,C]
         return bent.movedim(-1, -2).flatten(1, 2).reshape(len(nodes), -1, *shape)
+    if isinstance(transform, Average):
+        low, high = nodes[:, :-1, 0], nodes[:, 1:, 0]
+        slope, bend = transform.bends(low, high)
+        spread = scene.x.amax((1, 2)) - scene.x.amin((1, 2))  # no channel's values can lie farther apart
+        sag = (high - low).square() / 8 * (bend + slope.square())
+        return (sag[..., None] * spread)[..., None, None].expand(*low.shape, *shape)
     if isinstance(transform, Gradation):
         low, high = nodes[:, :-1, :, None, None], nodes[:, 1:, :, None, None]
         return (high - low).square() / 8 * transform.bends(low, high, scene.x)[1]
@@ -272,9 +304,7 @@ def _pieces(scene: Scene, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]
     """
     nodes, dim = _nodes(scene, lower, upper), lower.shape[1]
     count = nodes.shape[1] - 1
-    wide = (-1, *(count + 1,) * dim)
-    sides = [nodes[..., a].reshape(-1, *(count + 1 if b == a else 1 for b in range(dim))) for a in range(dim)]
-    value = _images(scene, torch.stack([side.expand(wide) for side in sides], -1))  # [J,S+1,…,S+1,C,H,W]
+    value = _lattice(scene, nodes)
     starts = product((0, 1), repeat=dim)
     corners = [value[(slice(None), *(slice(a, count + a) for a in start))] for start in starts]
     corner = torch.stack(corners, dim + 1).flatten(1, dim)

@@ -13,7 +13,7 @@ from warpcert.certificates.cells import Cells
 from warpcert.certificates.covered import Covered
 from warpcert.certificates.margins import ByMargins
 from warpcert.certificates.verify.common import near, refuse, spends
-from warpcert.transforms import Box, Flow, Gradation, Shift, Tone, kernels
+from warpcert.transforms import Average, Box, Flow, Gradation, Shift, Tone, kernels
 
 __all__ = ["covered", "layers", "margins"]
 
@@ -96,13 +96,15 @@ def _tiled(c: Cells, sure: NDArray[np.bool_]) -> bool:
 
 
 def _refuse_unknown(c: Cells) -> None:
-    """Bounds are known for a flow, a shift, a tone or a gradation, and tones after it, and for no interpolation that
-    jumps.
+    """Bounds are known for a flow, a shift, a tone, a gradation or an average, then flows and shifts, then tones; and
+    for no interpolation that jumps, of several parts that move pixels for none but the bilinear one.
     """
     t = c.threat.transform
-    first, *others = t.parts
-    known = isinstance(first, Flow | Shift | Tone | Gradation) and all(isinstance(part, Tone) for part in others)
-    refuse(not known, f"no cover knows {t.name}")
+    tones = [isinstance(part, Tone) for part in t.parts]
+    known = isinstance(t.parts[0], Flow | Shift | Tone | Gradation | Average) and tones == sorted(tones)
+    known &= all(isinstance(part, Flow | Shift | Tone) for part in t.parts[1:])
+    chain = len(t.parts) - sum(tones) > 1
+    refuse(not known or (chain and c.threat.interpolation != "bilinear"), f"no cover knows {t.name}")
     jumps = t.interpolates and kernels.kernel(c.threat.interpolation).gradient is None
     halved = (c.defence.preprocess if isinstance(c, Covered) else c.preprocess).halved  # type: ignore[attr-defined]
     refuse(halved, "no cover knows pictures that are reduced to half their size")

@@ -79,6 +79,10 @@ class Transform(ABC):
         """For each parameter the part that it belongs to, which knows its unit."""
         return tuple(part for part in self.parts for _ in range(part.dim))
 
+    def enlarges(self, box: Box) -> float:
+        """≥ ‖T_γ z − T_γ w‖₂ / ‖z − w‖₂ for γ in the box, if T is affine; bilinear, if it interpolates."""
+        raise self.unknown("no bound of its norm is known")
+
     @final
     def shared(self, box: Box) -> list[tuple[Transform, Box]]:
         """Each part with its own parameters' box."""

@@ -31,10 +31,13 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
+from warpcert.numerics.box import Box
+from warpcert.numerics.interval import Interval
 from warpcert.transforms.families.base import SpatialTransform
 
 __all__ = ["Flow", "Matrix"]
 
+SLICES = 64  # of a range, on each of which norms are bounded
 Matrix = tuple[tuple[float, float], tuple[float, float]]  # rows and columns in the order (y, x)
 
 
@@ -172,6 +175,23 @@ class Flow(SpatialTransform):
             grown = max(map(abs, parts.growth))
             out.append(own.abs() + (size * (half * grown).exp() if grown else size))
         return out[0], out[1]
+
+    @final
+    def enlarges(self, box: Box) -> float:
+        """Weights of a pixel sum to 1 at most, so ‖T_γ‖₂ is at most the root of the largest sum of a column: of
+        Σ_p hat(Mp − q) over all pixels p, with M = e^{γA} and hat the bilinear kernel of two dimensions.
+
+        hat = h ⋆ h with h = 1 on the unit square about 0. Let G(v) = Σ_k h(v + Mk) over k ∈ Z², a function on the torus
+        R²/MZ². Then F(t) = Σ_k hat(Mk − t) = ∫ G(v) G(v + t) dv over the torus, which by Cauchy and Schwarz is at most
+        ∫ G² = F(0): no column sums to more than Σ_k hat(Mk). Points farther out than √2·`crowding` have no share in it.
+        """
+        most = math.ceil(1.5 * self.crowding(max(abs(box.lower[0]), abs(box.upper[0]))))
+        cuts = torch.linspace(box.lower[0], box.upper[0], SLICES + 1, dtype=torch.float64)[:, None]
+        side = torch.arange(-most, most + 1, dtype=torch.float64)
+        y, x = (axis.flatten() for axis in torch.meshgrid(side, side, indexing="ij"))
+        gamma = Interval(torch.minimum(cuts[:-1], cuts[1:]), torch.maximum(cuts[:-1], cuts[1:]))
+        near = [torch.maximum(s.low, -s.high).clamp(0, 1) for s in self.source([gamma], y, x)]
+        return math.sqrt(float(((1 - near[0]) * (1 - near[1])).sum(1).max())) * (1 + 1e-9)
 
     @final
     def reach(self, radius: Tensor, extent: float) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 
 from torch import Tensor
 
+from warpcert.numerics.box import Box
 from warpcert.transforms.families.base import SpatialTransform
 
 __all__ = ["Shift"]
@@ -25,6 +26,11 @@ class Shift(SpatialTransform):
     def source(self, gamma: Sequence[Any], y: Any, x: Any) -> tuple[Any, Any]:
         right, down = gamma
         return y - down, x - right
+
+    @final
+    def enlarges(self, box: Box) -> float:
+        """Each row and each column of bilinear weights sums to 1 at most."""
+        return 1.0
 
     @final
     def reach(self, radius: Tensor, extent: float) -> Tensor:

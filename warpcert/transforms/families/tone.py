@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
+from warpcert.numerics.box import Box
 from warpcert.transforms.families.base import PointwiseTransform
 
 __all__ = ["Tone"]
@@ -64,6 +65,10 @@ class Tone(PointwiseTransform):
     def gain(self, beta: Tensor) -> Tensor:
         """The factor [B] by which T_β [B,1] enlarges differences of values."""
         return beta[:, 0].new_ones(len(beta)) if self.pivot is None else beta[:, 0].exp()
+
+    @final
+    def enlarges(self, box: Box) -> float:
+        return float(self.gain(torch.tensor([box.upper], dtype=torch.float64))) * (1 + 1e-12)
 
     @final
     def top(self, extent: float) -> float:
