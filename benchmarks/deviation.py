@@ -38,8 +38,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from warpcert.classifier import Classifier
-from warpcert.classifier.before.sees import behind
-from warpcert.classifier.levels import coarsened
+from warpcert.classifier.levels import Levels
 from warpcert.classifier.smoothed import Smoothed
 from warpcert.classifier.votes.voting import add_noise
 from warpcert.learn import data, zoo
@@ -128,15 +127,11 @@ def shown(classifier: Classifier, items: Tensor, count: int, g: torch.Generator)
         torch.tensor(e, device=items.device, dtype=torch.float64) for e in (threat.box.lower, threat.box.upper)
     )
     share = torch.rand(count, threat.box.dim, generator=g, device=items.device, dtype=torch.float64)
-    z = threat.attacked(z, low + share * (high - low))
+    z = threat.attacked(z, threat.legal(low + share * (high - low)))
     if isinstance(classifier, Smoothed):
         defence = classifier.own_defence
-        beta = defence.draw_beta(count, g)
-        moved = defence.transform(z, beta, defence.interpolation) if any(defence.sigma_param) else z
-        return add_noise(defence.preprocess(moved), defence.sigma_noise, g)
-    if (sees := getattr(classifier, "sees", None)) is not None:
-        return behind(sees, classifier.step)(z)
-    return coarsened(z, classifier.step).float() if classifier.step > 1 else classifier.preprocess(z)
+        return add_noise(defence.view(z, defence.draw_beta(count, g)), defence.sigma_noise, g)
+    return classifier.seen(z) if isinstance(classifier, Levels) else classifier.preprocess(z)
 
 
 def in_parts(f: Function, views: Tensor, size: int) -> Tensor:

@@ -6,6 +6,8 @@ Zero tolerance, in float64 and in float32, attackers who round and who do not:
     behind        ‖front(x') − front(z_j)‖ ≤ E_j for classifiers with a front, the last parts unseen by it
     certificates  f answers as certified by `exact` for all shifts by whole pixels in the certified range, each followed
                   by many values of one parameter; and a vote at an attacked picture does not contradict a cover
+    attacks       a grid, the worst of many and gradients over all parameters find nothing in what a cover by margins
+                  certifies
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from functools import partial
 
 import torch
 
-from benchmarks.soundness.bounds import BOXES, cover_row
+from benchmarks.soundness.bounds import BOXES, cover_row, too_small
 from benchmarks.soundness.breaking import WORK, Job, Row, Task, cases
-from warpcert import certificates, methods, transforms
+from warpcert import attacks, certificates, methods, transforms
 from warpcert.classifier import Levels, Plain
 from warpcert.classifier.before.front import Front
 from warpcert.threat import Threat
@@ -105,6 +107,38 @@ def shifts_row(row: Row, task: Task, steps: str, follows: str, how: str) -> None
             row.check(f(handed).argmax(1) == certificate.label, what)
 
 
+def attacked_row(row: Row, task: Task, name: str) -> None:
+    """Every attack, gradients over all parameters among them, against covers by margins of linear classifiers with a
+    small lead: in the certified range none changes the answer.
+    """
+    g = torch.Generator().manual_seed(task.seed + 6)
+    for turn, (kind, x) in cases(g, task):
+        if row.done(task):
+            return
+        if x.numel() > 150 or too_small(x, name):
+            continue
+        x, box = x.float().to(task.device), BOXES[name][turn % len(BOXES[name])]
+        threat = Threat(transforms.get(name), box, quantized=turn % 2 == 1, l2=0.05 * (turn % 3 == 2))
+        weight = torch.randn(5, x.numel(), generator=g).to(x)
+        steep = float(torch.linalg.matrix_norm(weight.double(), 2)) * (1 + 1e-6)
+        bias = torch.tensor([(1.0, 3.0, 9.0)[turn % 3] * steep**0.5] + [0.0] * 4).to(x)
+
+        def classifier(
+            z: torch.Tensor, x: torch.Tensor = x, weight: torch.Tensor = weight, bias: torch.Tensor = bias
+        ) -> torch.Tensor:
+            return (z - x).flatten(1) @ weight.T + bias
+
+        f = Plain(classifier, lipschitz=steep)
+        made = methods.certify(f, x, threat, method="cover", max_windows=2000)
+        if (reach := made.reach) is None:
+            continue
+        within = Threat(threat.transform, reach, quantized=threat.quantized, l2=threat.l2)
+        for how, attack in attacks.ATTACKS.items():
+            effort = {"grid": max(3, round(400 ** (1 / reach.dim)))}.get(how, 20 if how == "gradient" else 400)
+            found = attack(f, x, made.label, within, effort, g)
+            row.check(torch.tensor([not found.succeeded] * found.tried), f"turn {turn}, {kind}, {how}: {made}")
+
+
 def behind_row(row: Row, task: Task, transform: str, front: Front, l2: float) -> None:
     """Random γ in every window against its E, behind the front; the attacker hands over float32 or float64."""
     g = torch.Generator().manual_seed(task.seed + 5)
@@ -143,6 +177,8 @@ def rows() -> Iterator[tuple[str, Job]]:
             f"behind: {front}, {name}{' + ℓ2' if l2 else ''}",
             partial(behind_row, transform=name, front=Front(front), l2=l2),
         )
+    for name in COVERED:
+        yield f"attacks: {name}", partial(attacked_row, name=name)
     hows = {"8-bit": "", "rounds": ", levels", "does not": ", levels, unrounded"}
     for how, steps, follows in itertools.product(hows, ("shifts", "reflected-shifts"), ("", *SHIFTED)):
         job = partial(shifts_row, steps=steps, follows=follows, how=how)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import warpcert as wc
 from benchmarks import deviation
+from warpcert.classifier import About
 from warpcert.classifier.votes.voting import leads
 from warpcert.learn import zoo
 
@@ -70,6 +71,17 @@ def test_what_depends_on_the_batch_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_
         at_most = 0.25 * (1 + 1e-3)
         assert (0.01 < deviation.largest(found) <= at_most) if much else deviation.largest(found) < 1e-5
         assert found["slack"] == 1e-4 and found["compared"]["exact"]["largest"] < 1e-4
+
+
+def test_networks_behind_a_front_are_shown_what_it_hands_on() -> None:
+    network, g = wc.load("mnist-rotation-exact").network, torch.Generator().manual_seed(0)
+    threat = wc.Threat.rotation(5, quantized=False).then(brightness=0.5)
+    about = About("behind", tuple("0123456789"), threat, notes={"dataset": "mnist"})
+    items = torch.rand(4, 1, 28, 28, generator=g)
+    views = deviation.shown(wc.Levels(network, 32, front="grounded", about=about), items, 50, g)
+    assert bool((views.amin((1, 2, 3)) == 0).all()) and len(views.mul(255).round().unique()) <= 9
+    views = deviation.shown(wc.Smoothed(network, 0.01, front="centred", about=about), items, 50, g)
+    assert float(views.mean((1, 2, 3)).abs().max()) < 0.002 and bool((views < -0.3).any())
 
 
 @pytest.mark.parametrize("name", ["mnist-rotation-exact", "mnist-plain", "mnist-rotation", "mnist-translation"])

@@ -73,13 +73,19 @@ class Levels(Classifier):
     def defence(self, transform: Transform) -> Defence:
         return deterministic(self.preprocess, transform)
 
-    def forward(self, batch: Tensor) -> Tensor:
+    def seen(self, batch: Tensor) -> Tensor:
+        """What the network is shown."""
         if self.sees is not None:
-            return self.logits(behind(self.sees, self.step)(batch))
+            made: Tensor = behind(self.sees, self.step)(batch)
+            return made
         if self.front != "none":
-            seen = shown(level(Front(self.front).exactly(batch), self.step), self.step).float()
-            return self.logits(seen / seen.new_full((), 255.0))  # a tensor: a GPU multiplies by the reciprocal
-        return self.logits(coarsened(batch, self.step).float())
+            value = shown(level(Front(self.front).exactly(batch), self.step), self.step).float()
+            found: Tensor = value / value.new_full((), 255.0)  # a tensor: a GPU multiplies by the reciprocal
+            return found
+        return coarsened(batch, self.step).float()
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return self.logits(self.seen(batch))
 
     def predict(self, x: Tensor) -> int | list[int]:
         return answers(self, x)

@@ -52,7 +52,7 @@ class Blur(Average):
         return min(side - 1, REACH)
 
     def check(self, gamma: Tensor, height: int, width: int) -> None:
-        least, most = (float(v) for v in gamma.aminmax()) if gamma.numel() else (0.0, 0.0)
+        least, most = (float(v) for v in gamma.detach().aminmax()) if gamma.numel() else (0.0, 0.0)
         if least < 0:
             raise ValueError(f"a blur has a variance ≥ 0; got {least:g}")
         if 3 * math.sqrt(most) > min(height, width):
