@@ -75,7 +75,9 @@ def _rows(name: str, *chosen: str) -> Experiment:
     return replace(experiment, rows=tuple(_smaller(row) for row in experiment.rows if row.name in chosen))
 
 
-def test_a_run_within_a_time_is_whole_and_goes_on(tiny: None, tmp_path: Path) -> None:
+def test_a_run_within_a_time_is_whole_and_goes_on(
+    tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     experiment = _rows("distribution-x", "mnist-rotation")
     (row,) = experiment.rows
     more = replace(row, quick=replace(row.quick, images=3))  # type: ignore[attr-defined, type-var]
@@ -84,6 +86,13 @@ def test_a_run_within_a_time_is_whole_and_goes_on(tiny: None, tmp_path: Path) ->
         table = Table.read(tmp_path / "distribution-x")
         assert dict(zip(table.columns, table.rows[0], strict=True))["images"] == images
         assert verify(tmp_path / "distribution-x" / table.runs[0]) == []
+        assert main(["check", str(tmp_path)]) == 0
+        assert f"{images} certificates checked, 0 problems" in capsys.readouterr().out
+    kept = tmp_path / "distribution-x" / table.runs[0] / "certificates.jsonl"
+    kept.write_text("".join(line + "\n" for line in kept.read_text().splitlines()[:2]))
+    assert main(["check", str(tmp_path)]) == 1
+    assert "distribution-x/mnist-rotation/run: 1 pictures of the run are missing" in capsys.readouterr().err
+    assert main(["check", str(tmp_path), "--against"]) == 2
 
 
 def test_side_by_side_measures_what_one_after_the_other_does(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from warpcert.runs.job import CALIBRATION
 from warpcert.runs.lines import Lines, read_lines, write_json
 from warpcert.runs.settings import differences
 
-__all__ = ["Store", "missing", "pack", "read_config", "read_records", "verify"]
+__all__ = ["Store", "missing", "pack", "read_config", "read_records", "run_folders", "verify"]
 
 CONFIG = "config.json"
 CERTIFICATES = "certificates.jsonl"
@@ -112,6 +112,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold an object")
     return config
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The folders with certificates in and below this one."""
+    return sorted({path.parent for name in (CERTIFICATES, PACKED) for path in folder.rglob(name)})
 
 
 def read_records(folder: Path) -> Iterator[dict[str, Any]]:

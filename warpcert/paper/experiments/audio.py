@@ -115,7 +115,7 @@ class VolumeShare(Measured):
     case: str
     gamma: float
     E: float
-    full: Size = Size(200, n=1200, test=1000, rho=0.05)
+    full: Size = Size(200, n=1200, test=400, rho=0.05)
     quick: Size = Size(6, n=500, test=20, rho=0.1)
 
     def work(self, desk: Desk, folder: Path) -> Work:
@@ -163,7 +163,7 @@ class Shifted(Measured):
     name: str
     case: str
     full: Size = Size(200)
-    quick: Size = Size(6)
+    quick: Size = Size(3)
 
     def work(self, desk: Desk, folder: Path) -> Work:
         dataset, b, size = desk.dataset("speech"), plain(desk.classifier(MODEL)), self.size(desk)

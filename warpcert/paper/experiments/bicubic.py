@@ -99,7 +99,7 @@ def _photographs() -> tuple[Row, ...]:
     )
 
 
-CIFAR = _interpolated("cifar10", "CIFAR-10", "cifar10", Size(0, estimate=1, test=3, rho=0.3))
+CIFAR = _interpolated("cifar10", "CIFAR-10", "cifar10", Size(0, estimate=1, test=2, rho=0.3))
 
 BICUBIC = Experiment(
     name="bicubic",
@@ -109,7 +109,7 @@ BICUBIC = Experiment(
     columns=("images", "attacked images", "E", "ρ", "q_E", "g correct", "certified and correct", "excluded share of Γ",
              "analysis, s", "smoothing, s"),
     rows=(
-        *_interpolated("mnist500", "MNIST", "mnist", Size(0, estimate=3, test=7, rho=0.2)),
+        *_interpolated("mnist500", "MNIST", "mnist", Size(0, estimate=3, test=5, rho=0.2)),
         *CIFAR,
         replace(CIFAR[1], name="cifar10-bicubic-55", case="CIFAR-10, bicubic, E = 0.55", E=0.55, quick=NONE),
         *_photographs(),

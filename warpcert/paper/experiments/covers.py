@@ -38,7 +38,7 @@ class Covers(Measured):
     gamma: float = 30
     target: float = 0.1
     full: Size = Size(20)
-    quick: Size = Size(2)
+    quick: Size = Size(1)
 
     def work(self, desk: Desk, folder: Path) -> Work:
         size, dataset, threat = self.size(desk), desk.dataset("mnist500"), Threat.of("rotation", self.gamma)

@@ -113,7 +113,7 @@ INDIVIDUAL = Experiment(
                    quick=Size(1, n=4000, betas=40)),
         Individual("mnist-rotation-online-10", "MNIST, rotation ±10°, DistSPT^D online", "mnist500", "mnist",
                    ("mnist-rotation-calibrated", "mnist-rotation"), "rotation", 10, inverse="",
-                   quick=Size(10, n=6000, estimate=10, test=30, rho=0.03)),
+                   quick=NONE),
         ONLINE,
     ),
     notes=(

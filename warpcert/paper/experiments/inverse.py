@@ -107,8 +107,9 @@ def _refined(desk: Desk, folder: Path) -> list[Figure]:
         low, high = _hull(IntervalInverse(refinements=k).survivors(attacked, threat))
         frames.append([(f"darkest after {k}", low), ("brightest", high), ("what is open", high - low)])
     animation(frames, "Bounds of the original as they are refined", folder / "animation.svg")
+    turned = f"{threat.transform.surface(float(gamma)):.3g}".replace("-", "−")
     words = (
-        f"A digit was turned by {threat.transform.surface(float(gamma)):.3g}°, but all that is known is that it was at "
+        f"A digit was turned by {turned}°, but all that is known is that it was at "
         "most 10°. Left and middle: the darkest and the brightest original that fits. Right: their difference, black "
         "where the original is known. Each refinement uses the last bounds of the neighbours."
     )
@@ -239,7 +240,7 @@ INVERSE = Experiment(
     rows=(
         Inverted("mnist-rotation", "MNIST, rotation ±10°", "mnist500", "rotation", 10),
         Inverted("mnist-translation", "MNIST, translation ±1 px", "mnist500", "translation", 1, quick=Size(2)),
-        Inverted("cifar10-rotation", "CIFAR-10, rotation ±10°", "cifar10", "rotation", 10),
+        Inverted("cifar10-rotation", "CIFAR-10, rotation ±10°", "cifar10", "rotation", 10, quick=Size(2)),
         Inverted("imagenet-rotation", "ImageNet 224×224, rotation ±10°", IMAGENET, "rotation", 10, full=Size(2),
                  quick=NONE),
     ),

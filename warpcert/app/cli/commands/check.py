@@ -16,7 +16,7 @@ SHOWN = 10  # problems that are printed
 
 
 def add(p: argparse.ArgumentParser) -> None:
-    p.add_argument("folder", type=Path, help="a run folder, or a JSON file that a server sent")
+    p.add_argument("folder", type=Path, help="a run folder, one that holds many, or a JSON file that a server sent")
     p.add_argument(
         "--against",
         nargs="?",
@@ -35,12 +35,17 @@ def add(p: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     from warpcert.runs.answers import verify_file
-    from warpcert.runs.store import read_records, verify
+    from warpcert.runs.store import read_records, run_folders, verify
 
     if args.folder.is_file():
         problems, count = verify_file(args.folder), 1
     else:
-        problems, count = verify(args.folder), sum(1 for _ in read_records(args.folder))
+        folders = run_folders(args.folder) or [args.folder]
+        if folders != [args.folder] and args.against is not None:
+            raise ValueError(f"{args.folder} holds runs in folders of their own; name the one that is to be repeated")
+        named = {f: "" if f == args.folder else f"{f.relative_to(args.folder)}: " for f in folders}
+        problems = [f"{name}{problem}" for folder, name in named.items() for problem in verify(folder)]
+        count = sum(1 for folder in folders for _ in read_records(folder))
         if args.against is not None and not problems:
             problems = _again(args, console)
     if args.json:
