@@ -15,7 +15,7 @@ from test_paper import _classifier, _smaller, desk, shrunk, tiny
 from warpcert.app.cli import main
 from warpcert.classifier import Smoothed
 from warpcert.classifier.votes.voting import ABSTAIN
-from warpcert.paper.desk import Desk
+from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.experiment import Experiment, run
 from warpcert.paper.experiments import EXPERIMENTS
 from warpcert.paper.experiments.violations import SURE, answers_at
@@ -32,33 +32,34 @@ def test_each_experiment_on_another_device(
     name: str, tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Desk, "classifier", lambda self, *names: moved(_classifier(names[0])))
-    monkeypatch.setattr("warpcert.paper.experiment._device", lambda device: "pretended")
+    monkeypatch.setattr(Desk, "machine", "pretended")
     with pretended(monkeypatch, is_cuda=name not in ("verified", "efficiency")):
         there = Desk(tmp_path, quick=True, device=torch.device("cuda"))
         list(run(shrunk(EXPERIMENTS[name]), there, ""))
     assert Table.read(tmp_path / name).device == "pretended"
 
 
-def test_a_limit_ends_each_kind_of_item_but_none_that_certificates_rest_on(tmp_path: Path) -> None:
-    def work() -> Generator[Step, None, list[list[int]]]:
-        kinds = ("certify", "certify", *WHOLE)
+def test_a_limit_ends_each_kind_of_item_and_what_rests_on_a_calibration_waits_for_it(tmp_path: Path) -> None:
+    def work(*kinds: str) -> Generator[Step, None, list[list[int]]]:
         found = []
         for place, what in enumerate(kinds):
             found.append((yield from measured(tmp_path / str(place), {}, range(4), lambda key: key, what)))
         return found
 
-    def values(seconds: float) -> list[list[int]]:
-        running = limited(work(), seconds)
+    def values(seconds: float, *kinds: str) -> list[list[int]]:
+        running = limited(work(*kinds), seconds)
         while True:
             try:
                 next(running)
             except StopIteration as done:
                 return done.value  # type: ignore[no-any-return]
 
-    everything = list(range(4))
-    assert values(0) == [[0], [0], everything, everything]
-    assert values(math.inf) == [everything] * 4
-    assert values(0) == [everything] * 4, "what is there is told"
+    kinds, everything = ("certify", "certify", *WHOLE), list(range(4))
+    assert values(0, "certify", "certify") == [[0], [0]]
+    with pytest.raises(Missing, match="more time: 1 of 4"):
+        values(0, *kinds)
+    assert values(math.inf, *kinds) == [everything] * 4
+    assert values(0, *kinds) == [everything] * 4, "what is there is told"
 
 
 def test_enough_ends_nothing_else() -> None:
@@ -144,3 +145,14 @@ def test_early_answers_about_a_coin_are_rare() -> None:
     g, z = Smoothed(coin, 0, {"translation": 0.1}), torch.zeros(400, 1, 2, 2)
     answers = answers_at(g, z, torch.zeros(400, 2, dtype=torch.float64), 256, torch.Generator().manual_seed(0))
     assert sum(answer != ABSTAIN for answer in answers) <= 1 and 400 * SURE < 0.05
+
+
+def test_a_run_may_go_on_on_another_device(tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = _rows("distribution-x", "mnist-rotation")
+    (row,) = experiment.rows
+    more = replace(experiment, rows=(replace(row, quick=replace(row.quick, images=2)),))  # type: ignore[attr-defined, type-var]
+    for machine, limit in (("A", 0.0), ("B", math.inf)):
+        monkeypatch.setattr(Desk, "machine", machine)
+        list(run(more, replace(desk(tmp_path), limit=limit), ""))
+    table = Table.read(tmp_path / "distribution-x")
+    assert table.device == "A, B" and dict(zip(table.columns, table.rows[0], strict=True))["images"] == 2

@@ -47,6 +47,11 @@ class Desk:
     files: Mapping[str, Path] = field(default_factory=dict)
     limit: float = math.inf
 
+    @property
+    def machine(self) -> str:
+        """What a reader calls the device."""
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type.upper()
+
     def dataset(self, name: str, split: str = "test") -> data.Dataset:
         """The dataset in a fixed random order (mnist500 is the first part of such an order of MNIST's test set)."""
         if name in FILES:

@@ -10,15 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import final
 
-import torch
-
 from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.journal import RECORDS, Step, limited, read_journal
 from warpcert.paper.published import PUBLISHED
 from warpcert.paper.reasons import REASONS
 from warpcert.paper.row import Row
 from warpcert.report.table import Cell, Cited, Figure, Table
-from warpcert.runs.store import CERTIFICATES, read_records
+from warpcert.runs.lines import devices
+from warpcert.runs.store import CERTIFICATES, CONFIG, read_records
 
 __all__ = ["Experiment", "run"]
 
@@ -77,7 +76,9 @@ def run(experiment: Experiment, desk: Desk, command: str) -> Iterator[tuple[str,
         notes=(*([QUICK] if desk.quick else []), *experiment.notes),
         figures=tuple(figures),
         runs=tuple(map(str, runs)),
-        device=_device(desk.device),
+        device=devices(
+            *(json.loads(p.read_text(encoding="utf-8")).get("device") for p in sorted(folder.rglob(CONFIG)))
+        ),
         date=datetime.now(UTC).date().isoformat(),
     )
     table.write(folder)
@@ -109,11 +110,6 @@ def _line(experiment: Experiment, row: Row, desk: Desk) -> Generator[tuple[str, 
         said.append(REASONS.get(key, ""))
     measured = (_plain(cells.get(c)) for c in columns)
     return _Line((row.case, *measured), (None, *cited), " ".join(filter(None, said)))
-
-
-def _device(device: torch.device) -> str:
-    """What a reader calls it."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
 
 
 def _runs(folder: Path) -> list[Path]:

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast, final
 
 from warpcert.certificates.sealed import unseal
-from warpcert.runs.lines import Lines, read_lines, write_json
+from warpcert.paper.desk import Missing
+from warpcert.runs.lines import Lines, devices, read_lines, write_json
 
 __all__ = [
     "PACKED",
@@ -35,11 +36,11 @@ class EnoughError(Exception):
     """Thrown into a measurement that waits at a step: no further item of this kind is to be begun."""
 
 
-WHOLE = ("choose E", "test q_E")  # what certificates rest on is measured to its end
+WHOLE = ("choose E", "test q_E")  # what certificates rest on
 
 
 def limited(work: Generator[Step, None, T], seconds: float) -> Generator[Step, None, T]:
-    """The same measurement, but no item is begun so many seconds after the first of its kind; WHOLE ones are."""
+    """The same measurement, but no item is begun so many seconds after the first of its kind."""
     last, began = ("", 0, 0), 0.0
     try:
         step = next(work)
@@ -48,7 +49,7 @@ def limited(work: Generator[Step, None, T], seconds: float) -> Generator[Step, N
                 began = time.monotonic()
             last = step
             yield step
-            over = step[0] not in WHOLE and time.monotonic() - began >= seconds
+            over = time.monotonic() - began >= seconds
             step = work.throw(EnoughError()) if over else next(work)
     except StopIteration as done:
         return cast(T, done.value)
@@ -87,16 +88,16 @@ class Journal:
 
 
 def _claim(folder: Path, config: dict[str, Any], started: bool) -> None:
+    """A ValueError if the folder was measured otherwise; a measurement may go on on another device."""
     path = folder / CONFIG
-    if not started:
-        write_json(path, config)
-        return
-    present = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    differing = sorted(k for k in present.keys() | config.keys() if present.get(k) != config.get(k))
-    if differing:
+    present = json.loads(path.read_text(encoding="utf-8")) if started and path.is_file() else {}
+    keys = (present.keys() | config.keys()) - {"device"}
+    differing = sorted(k for k in keys if present.get(k) != config.get(k))
+    if started and differing:
         raise ValueError(
             f"{folder} was measured with a different {', '.join(differing)}; choose another folder, or remove it"
         )
+    write_json(path, config | {"device": devices(present.get("device"), config.get("device"))})
 
 
 def read_journal(folder: Path) -> Iterator[dict[str, Any]]:
@@ -125,7 +126,7 @@ def measured(
     what: str = "measure",
 ) -> Generator[Step, None, list[Any]]:
     """measure(key) for every key that the folder's journal lacks, each on disk before the next; returns the values of
-    all keys, or where that was enough, of those that there are.
+    all keys, or where that was enough, of those that there are; of WHOLE, Missing if any lacks.
     """
     with Journal(folder, config) as journal:
         for place, key in enumerate(keys):
@@ -136,5 +137,8 @@ def measured(
             try:
                 yield what, place + 1, len(keys)
             except EnoughError:
+                there = sum(key in journal.values for key in keys)
+                if what in WHOLE and there < len(keys):
+                    raise Missing(f"more time: {there} of {len(keys)} pictures of its calibration are done") from None
                 break
         return [journal.values[key] for key in keys if key in journal.values]

@@ -64,9 +64,11 @@ class Measured(Row):
 
     @final
     def config(self, desk: Desk, **more: Any) -> dict[str, Any]:
-        """What decides the outcome, as JSON types."""
-        own = asdict(self)  # type: ignore[call-overload]
-        return {"row": own, "quick": desk.quick, "device": desk.device.type, **more}
+        """What decides the outcome, as JSON types, and the device."""
+        unread = ("name", "case", "full", "quick", "kept")
+        own = {k: v for k, v in asdict(self).items() if k not in unread}  # type: ignore[call-overload]
+        size = asdict(self.size(desk))
+        return {"row": own, "size": size, "quick": desk.quick, "device": desk.machine, **more}
 
 
 @final

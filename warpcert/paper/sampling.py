@@ -62,6 +62,6 @@ class Sampling:
                 largest = max(largest, float(seen.flatten(1).norm(dim=1).max()))
             return largest
 
-        config = {"errors": asdict(self), "size": asdict(size), "quick": desk.quick, "device": desk.device.type}
+        config = {"errors": asdict(self), "size": asdict(size), "quick": desk.quick, "device": desk.machine}
         keys = range(min(size.images, source.count))
         return (yield from measured(folder / self.name, config, keys, one, "sample E"))

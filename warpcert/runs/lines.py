@@ -14,7 +14,7 @@ from typing import Any, Self, final
 
 from warpcert.certificates.sealed import parsed, seal
 
-__all__ = ["InUseError", "Lines", "read_lines", "write_json"]
+__all__ = ["InUseError", "Lines", "devices", "read_lines", "write_json"]
 
 
 class InUseError(ValueError):
@@ -77,6 +77,11 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         except ValueError as error:
             raise ValueError(f"{path}, line {number} is not a record: {error}") from None
         yield number, record
+
+
+def devices(*told: str | None) -> str:
+    """The devices of several configurations, each once: "NVIDIA H200, CPU"."""
+    return ", ".join(dict.fromkeys(name for text in told if text for name in text.split(", ")))
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ NAMES = {
     "eight_bit": "the attacker starts from 8 bits",
 }
 PLACE = ("model", "shape")  # where it was found: the fingerprint tells what it is
+FREE = (*PLACE, "device")  # a run may go on on another device
 LONG = 13  # characters of a digest that are shown
 
 
@@ -67,7 +68,7 @@ def differences(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 def _compared(config: dict[str, Any]) -> dict[str, Any]:
     """What must agree for two configurations to be of one run."""
-    kept = {k: v for k, v in config.items() if k not in PLACE}
+    kept = {k: v for k, v in config.items() if k not in FREE}
     if "indices" in kept:
         kept["indices"] = kept["indices"][0]
     if "settings" in kept:  # one that is left open, or off, may be of a later version

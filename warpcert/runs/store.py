@@ -17,7 +17,7 @@ from warpcert.certificates import Certificate
 from warpcert.certificates.sealed import parsed, unseal
 from warpcert.errors.calibration import Calibration
 from warpcert.runs.job import CALIBRATION
-from warpcert.runs.lines import Lines, read_lines, write_json
+from warpcert.runs.lines import Lines, devices, read_lines, write_json
 from warpcert.runs.settings import differences
 
 __all__ = ["Store", "missing", "pack", "read_config", "read_records", "run_folders", "verify"]
@@ -97,6 +97,8 @@ def _claim(folder: Path, config: dict[str, Any], started: bool) -> None:
             )
         if "indices" in config:
             config["indices"][1] = max(config["indices"][1], present["indices"][1])
+        if "device" in config:
+            config["device"] = devices(present.get("device"), config["device"])
     write_json(folder / CONFIG, config)
 
 
