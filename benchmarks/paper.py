@@ -16,9 +16,11 @@ from warpcert.paper import journal
 from warpcert.paper.cells import accuracy_cells, attacked_cells
 from warpcert.paper.certifying import certified
 from warpcert.paper.experiments import EXPERIMENTS
+from warpcert.paper.experiments.verified import Verified
 from warpcert.report.table import TABLE, Cell, Table
 from warpcert.runs import store
 
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 LARGEST = 30 * 2**20  # bytes of all that is kept
 TIMES = ("seconds per image", "analysis, s", "smoothing, s")
 
@@ -70,16 +72,19 @@ def check(folder: Path) -> Iterator[str]:
 def _cells(table: Table, folder: Path) -> Iterator[str]:
     """Cells that are not what the certificates of their row give."""
     rows = {row.name: cells for row, cells in zip(EXPERIMENTS[table.name].rows, table.rows, strict=True)}
-    for name in table.runs:
-        row, _, inner = name.partition("/")
-        if inner != "run" or row not in rows:
+    runs = {name.removesuffix("/run"): folder / name for name in table.runs}
+    for row, remark in zip(EXPERIMENTS[table.name].rows, table.remarks, strict=True):
+        if (kept := getattr(row, "kept", "")) and f"results/{kept} " in remark and not isinstance(row, Verified):
+            runs[row.name] = RESULTS / kept
+    for name, place in runs.items():
+        if name not in rows:
             continue  # a run for each range: a row has one cell of each
-        certificates = certified(folder / name)
+        certificates = certified(place)
         made = (attacked_cells if certificates[0].certificate.unseen else accuracy_cells)(certificates)
-        told = dict(zip(table.columns, rows[row], strict=True))
+        told = dict(zip(table.columns, rows[name], strict=True))
         for column, ours in made.items():
             if column in told and column not in TIMES and told[column] is not None and not _same(told[column], ours):
-                yield f"{folder / name}: {column} is {told[column]} in the table, but its certificates give {ours}"
+                yield f"{place}: {column} is {told[column]} in the table, but its certificates give {ours}"
 
 
 def _same(told: Cell, ours: Cell) -> bool:

@@ -12,17 +12,22 @@ import torch
 from pretended import moved, pretended
 from test_paper import _classifier, _smaller, desk, shrunk, tiny
 
+from benchmarks import paper as benchmark
 from warpcert.app.cli import main
-from warpcert.classifier import Smoothed
+from warpcert.classifier import Classifier, Smoothed
 from warpcert.classifier.votes.voting import ABSTAIN
+from warpcert.learn import zoo
 from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.experiment import Experiment, run
 from warpcert.paper.experiments import EXPERIMENTS
 from warpcert.paper.experiments.violations import SURE, answers_at
 from warpcert.paper.jobs import side_by_side
 from warpcert.paper.journal import WHOLE, EnoughError, Step, limited, measured
+from warpcert.paper.kept import kept
+from warpcert.paper.row import Size
 from warpcert.report.table import Table
 from warpcert.runs.store import verify
+from warpcert.threat import Threat
 
 __all__ = ["tiny"]
 
@@ -156,3 +161,36 @@ def test_a_run_may_go_on_on_another_device(tiny: None, tmp_path: Path, monkeypat
         list(run(more, replace(desk(tmp_path), limit=limit), ""))
     table = Table.read(tmp_path / "distribution-x")
     assert table.device == "A, B" and dict(zip(table.columns, table.rows[0], strict=True))["images"] == 2
+
+
+def open_zoo(name: str) -> Classifier:
+    return zoo.load(name)
+
+
+def test_certificates_that_are_kept_are_told_in_full_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of this network, on all of the row's range, with where they come from; and an edited cell is noticed."""
+    there, net = replace(desk(tmp_path), quick=False), open_zoo("mnist-rotation")
+    found = kept(there, "mnist-rotation-dist-x", net, Threat.rotation(30))
+    assert found is not None and len(found.rows) == 500 and "--model mnist-rotation --count 500`, 2026" in found.said
+    assert kept(desk(tmp_path), "mnist-rotation-dist-x", net, Threat.rotation(30)) is None, "quick"
+    assert kept(there, "mnist-rotation-dist-x", net, Threat.rotation(51)) is None, "a wider range"
+    assert kept(there, "mnist-rotation-dist-x", net, Threat.scaling(5)) is None, "another transformation"
+    assert kept(there, "mnist-rotation-dist-x", open_zoo("mnist-plain"), Threat.rotation(30)) is None, "another network"
+    assert (
+        kept(there, "no-such-results", net, Threat.rotation(30)) is None
+        and kept(there, "", net, Threat.rotation(1)) is None
+    )
+
+    rows = (r for r in EXPERIMENTS["distribution-x"].rows if r.name == "mnist-rotation")
+    experiment = replace(EXPERIMENTS["distribution-x"], rows=tuple(replace(r, full=Size(2)) for r in rows))  # type: ignore[call-arg]
+    monkeypatch.setitem(EXPERIMENTS, "distribution-x", experiment)
+    list(run(experiment, there, ""))
+    folder = tmp_path / "distribution-x"
+    table = Table.read(folder)
+    cells = dict(zip(table.columns, table.rows[0], strict=True))
+    assert cells["images"] == 500 and cells["±50°"] == 0.942 and table.runs == ()
+    assert list(benchmark.check(tmp_path)) == []
+    place = table.columns.index("±50°")
+    replace(table, rows=((*table.rows[0][:place], 0.95, *table.rows[0][place + 1 :]),)).write(folder)
+    (problem,) = benchmark.check(tmp_path)
+    assert "±50° is 0.95 in the table" in problem

@@ -17,11 +17,12 @@ from warpcert.errors.sampled import Sampled
 from warpcert.learn.data import Dataset
 from warpcert.paper.calibrating import calibrated, calibration_data, plan
 from warpcert.paper.cells import ANGLES, RADII, accuracy_cells
-from warpcert.paper.certifying import Certifying
+from warpcert.paper.certifying import Certified, Certifying
 from warpcert.paper.classifiers import EFFICIENTNET, RESTRICTED, classifier_of, plain, reference_of, smoothed
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment
 from warpcert.paper.journal import Step, measured
+from warpcert.paper.kept import kept
 from warpcert.paper.photographs import IMAGENET, RIMAGENET, pictures_of
 from warpcert.paper.row import NONE, Beside, Measured, Size, Work
 from warpcert.report.table import Cell
@@ -58,6 +59,7 @@ class Dist(Measured):
     preprocess: Preprocess = Preprocess()
     sampled: int = 0
     quick_models: tuple[str, ...] = ()
+    kept: str = ""  # name of results that a full run tells
     full: Size = Size(500, n=10_000, betas=500)
     quick: Size = Size(12, n=6000, betas=200)
 
@@ -70,20 +72,27 @@ class Dist(Measured):
         settings: dict[str, Any] = {"n": size.n, "windows": self.windows}
         cells: dict[str, Cell] = {"remark": f"Model: {net.name}."}
         cells["accuracy of b"] = yield from _base_accuracy(folder, config, dataset, net, size.images)
+        if known := kept(desk, self.kept, net, threat):
+            cells["remark"] = f"Model: {net.name}. {known.said}"
+            if (share := known.rows[0].certificate.share) is not None:
+                cells["q_E"] = share.share
+            return self._cells(known.rows) | cells
         if self.method == "dist-d":
             defence = replace(net.defence(threat.transform), reference=reference_of(net))
             other = calibration_data(desk, dataset, self.train, size)
             work = Calibrating(plan(sup, size), defence, threat)
-            known = config | {"classifier": net.fingerprint}
-            made = yield from calibrated(desk, folder, known, other, work, size)
+            own = config | {"classifier": net.fingerprint}
+            made = yield from calibrated(desk, folder, own, other, work, size)
             settings["calibration"], cells["q_E"] = made, made.q_E
         else:
             settings |= {"bound": sup, "betas": size.betas, "reference": reference_of(net)}
         method = methods.chosen(net, self.method, **settings)
         rows = yield from Certifying(net, threat, method, dataset, size.images).run(folder / "run", config)
-        cells = accuracy_cells(rows) | cells
+        return self._cells(rows) | cells
+
+    def _cells(self, rows: list[Certified]) -> dict[str, Cell]:
         unused = ("analysis, s", "smoothing, s") if self.method == "dist-d" else ("seconds per image",)
-        cells = {k: v for k, v in cells.items() if k not in unused}
+        cells = {k: v for k, v in accuracy_cells(rows).items() if k not in unused}
         return cells | ({"E": f"{cells['E']:.3g} #"} if self.sampled else {})
 
     def classifier(self, desk: Desk) -> Smoothed:
@@ -122,9 +131,9 @@ D_FULL = Size(500, n=10_000, estimate=100, test=700, rho=0.01)
 D_QUICK = Size(10, n=6000, estimate=6, test=16, rho=0.1)
 MNIST_D = Dist("mnist-rotation", "MNIST, rotation, Γ = ±30°", "dist-d", "mnist500", "mnist",
                ("mnist-rotation-calibrated", "mnist-rotation"), "rotation", 30, quick_models=("mnist-rotation",),
-               full=D_FULL, quick=D_QUICK)  # fmt: skip
+               kept="mnist-rotation-dist-d", full=D_FULL, quick=D_QUICK)  # fmt: skip
 CIFAR_D = Dist("cifar10-rotation", "CIFAR-10, rotation, Γ = ±30°", "dist-d", "cifar10", "cifar10", CIFAR_MODELS,
-               "rotation", 30, full=D_FULL,
+               "rotation", 30, kept="cifar-rotation-dist-d", full=D_FULL,
                quick=Size(2, n=2000, estimate=2, test=4, rho=0.2))  # fmt: skip
 # The paper blurs (σ 1, 5×5) after the reduction by 2; here P and noise come before it, so the blur is twice as wide,
 # and f reduces the picture, and the noise with it.
@@ -153,7 +162,7 @@ DISTRIBUTION_D = Experiment(
     rows=(
         MNIST_D,
         replace(MNIST_D, name="mnist-rotation-50", case="MNIST, rotation, Γ = ±50°", models=("mnist-rotation",),
-                gamma=50, quick=NONE),
+                gamma=50, kept="", quick=NONE),
         CIFAR_D,
         _again(CIFAR_D, "200", "n_γ = 200"),
         replace(TRANSLATED, method="dist-d", full=D_FULL, quick=Size(6, n=6000, estimate=4, test=16, rho=0.1)),
@@ -175,13 +184,13 @@ DISTRIBUTION_X = Experiment(
     columns=(*(c for c in COLUMNS if c != "q_E"), "analysis, s", "smoothing, s"),
     rows=(
         Dist("mnist-rotation", "MNIST, rotation, Γ = ±50°", "dist-x", "mnist500", "mnist", ("mnist-rotation",),
-             "rotation", 50, quick=Size(8, n=6000, betas=200)),
+             "rotation", 50, kept="mnist-rotation-dist-x", quick=Size(8, n=6000, betas=200)),
         replace(TRANSLATED, method="dist-x", quick=Size(6, n=6000, betas=200)),
         Dist("cifar10-rotation-30", "CIFAR-10, rotation, Γ = ±30°", "dist-x", "cifar10", "cifar10",
-             ("cifar-rotation-dist-x-30", *CIFAR_MODELS), "rotation", 30,
+             ("cifar-rotation-dist-x-30", *CIFAR_MODELS), "rotation", 30, kept="cifar-rotation-dist-x-30",
              quick=Size(2, n=2000, betas=60)),
         Dist("cifar10-rotation-10", "CIFAR-10, rotation, Γ = ±10°", "dist-x", "cifar10", "cifar10",
-             ("cifar-rotation-dist-x-10", *CIFAR_MODELS), "rotation", 10,
+             ("cifar-rotation-dist-x-10", *CIFAR_MODELS), "rotation", 10, kept="cifar-rotation-dist-x-10",
              quick=Size(2, n=2000, betas=60)),
         replace(PHOTOGRAPHS, method="dist-x", full=Size(50, n=1000, betas=640), quick=Size(2, n=100, betas=20)),
         replace(PHOTOGRAPHS, name="imagenet-rotation-40", case=f"{PHOTOGRAPHS.case}, σ_δ = 0.4", method="dist-x",
