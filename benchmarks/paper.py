@@ -3,6 +3,7 @@
 `python -m benchmarks.paper keep runs/paper TO` packs tables, figures and records of `warpcert paper all` into another
 folder; `python -m benchmarks.paper check TO` redoes their arithmetic: every certificate, from its own evidence; the
 digest of every other measurement; and every cell that certificates give. Quick runs are not kept.
+`python -m benchmarks.paper page` writes docs/paper-full.md: every published number beside ours, from results/paper.
 """
 
 from __future__ import annotations
@@ -17,10 +18,17 @@ from warpcert.paper.cells import accuracy_cells, attacked_cells
 from warpcert.paper.certifying import certified
 from warpcert.paper.experiments import EXPERIMENTS
 from warpcert.paper.experiments.verified import Verified
-from warpcert.report.table import TABLE, Cell, Table
+from warpcert.report.table import TABLE, Cell, Table, signed
 from warpcert.runs import store
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
+PAGE = RESULTS.parent / "docs" / "paper-full.md"
+ALSO = ("images", "attacked images", "sounds", "g, attacked", "g or abstains, original", "g or abstains, attacked")
+HEAD = """# The paper's tables, ours beside them
+
+Written by `python -m benchmarks.paper page` from `results/paper`; `python -m benchmarks.paper check results/paper`
+redoes the arithmetic. [The paper's evaluation](paper.md) says what each experiment is. A row says how many pictures it
+has."""
 LARGEST = 30 * 2**20  # bytes of all that is kept
 TIMES = ("seconds per image", "analysis, s", "smoothing, s")
 
@@ -87,6 +95,32 @@ def _cells(table: Table, folder: Path) -> Iterator[str]:
                 yield f"{place}: {column} is {told[column]} in the table, but its certificates give {ours}"
 
 
+def page(folder: Path) -> str:
+    """Every published number beside ours, as Markdown."""
+    lines = [HEAD]
+    for name in EXPERIMENTS:
+        if not (folder / name / TABLE).is_file():
+            continue
+        table = Table.read(folder / name)
+        where = f"`{table.command}`; {table.device}, {table.date}, {table.seconds:.0f} s of work in all."
+        lines += [f"## {table.title}", f"{table.what} {where}", "| case | quantity | published | ours | difference |"]
+        lines[-1] += "\n| --- | --- | --- | --- | --- |"
+        said = list(dict.fromkeys(filter(None, table.remarks)))
+        for row, cited, remark in zip(table.rows, table.published, table.remarks, strict=True):
+            mark = f" ({said.index(remark) + 1})" if remark else ""
+            for column, ours, known in zip(table.columns, row, cited, strict=True):
+                if known is not None or (column in ALSO and ours is not None):
+                    cells = (_shown(known and known.value), _shown(ours), signed(ours, known and known.value))
+                    lines[-1] += f"\n| {row[0]}{mark} | {column} | {' | '.join(cells)} |"
+        lines += ["\n".join(f"{place}. {remark}" for place, remark in enumerate(said, 1))]
+        lines += ["\n".join(f"- {note}" for note in table.notes)]
+    return "\n\n".join(lines).replace("_(", "\\_(") + "\n"
+
+
+def _shown(cell: Cell) -> str:
+    return "–" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell).replace("|", "\\|")
+
+
 def _same(told: Cell, ours: Cell) -> bool:
     if isinstance(told, str) and isinstance(ours, float):
         return told.removesuffix(" #") == f"{ours:.3g}"
@@ -98,6 +132,10 @@ def main(arguments: list[str]) -> int:
         if arguments[:1] == ["keep"] and len(arguments) == 3:
             print(f"{keep(Path(arguments[1]), Path(arguments[2])) / 2**20:.1f} MiB in {arguments[2]}")
             arguments = ["check", arguments[2]]
+        if arguments == ["page"]:
+            PAGE.write_text(page(RESULTS / "paper"), encoding="utf-8")
+            print(f"wrote {PAGE}")
+            return 0
         if arguments[:1] == ["check"] and len(arguments) == 2:
             problems = list(check(Path(arguments[1])))
             print("\n".join([*problems, f"{len(problems)} problems"]))

@@ -11,7 +11,7 @@ import pytest
 
 from warpcert.paper.experiments import EXPERIMENTS
 from warpcert.paper.published import PUBLISHED
-from warpcert.paper.reasons import REASONS
+from warpcert.paper.reasons import REASONS, below
 from warpcert.paper.row import Unmeasured
 from warpcert.report.table import difference
 
@@ -73,3 +73,13 @@ def test_the_factors_in_the_reasons_are_those_of_the_papers_filter(sigma: float,
     assert f"{left:.3f}" == total and f"{1 / left:.2f}" == factor
     told = [reason for reason in REASONS.values() if total in reason]
     assert told and any(f"factor of {factor}" in reason for reason in told)
+
+
+def test_what_chance_explains_is_told_apart() -> None:
+    """Of 10 images .8 can be .9, but not 1; of 1000 it cannot be .9. What is above, or no share, is not told."""
+    published = {"±0°": 0.9, "±10°": 0.5, "E": 0.5, "images": 1000}
+    assert below({"images": 10, "±0°": 0.8, "±10°": 0.8, "E": 0.1}, published) == (
+        "±0°: the 95 % interval of 10 holds the paper's."
+    )
+    assert below({"images": 1000, "±0°": 0.8, "±10°": 0.4}, published) == "Below, and not by chance: ±0°, ±10°."
+    assert below({"images": 1000, "±0°": 0.9, "±10°": None}, published) == "" == below({}, published)

@@ -17,13 +17,13 @@ from warpcert.app.cli import main
 from warpcert.classifier import Classifier, Smoothed
 from warpcert.classifier.votes.voting import ABSTAIN
 from warpcert.learn import zoo
+from warpcert.paper.certifying import kept
 from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.experiment import Experiment, run
 from warpcert.paper.experiments import EXPERIMENTS
 from warpcert.paper.experiments.violations import SURE, answers_at
 from warpcert.paper.jobs import side_by_side
 from warpcert.paper.journal import WHOLE, EnoughError, Step, limited, measured
-from warpcert.paper.kept import kept
 from warpcert.paper.row import Size
 from warpcert.report.table import Table
 from warpcert.runs.store import verify

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Generator
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, final
 
@@ -12,15 +14,17 @@ from warpcert.certificates import Certificate
 from warpcert.classifier import Classifier
 from warpcert.learn.data import Dataset
 from warpcert.methods import Method
+from warpcert.paper.desk import Desk
 from warpcert.paper.journal import EnoughError, Step
 from warpcert.runs import album
 from warpcert.runs.job import AttackPlan, Held, Job
 from warpcert.runs.store import Store, read_records
 from warpcert.threat import Threat
 
-__all__ = ["Certified", "Certifying", "certified"]
+__all__ = ["Certified", "Certifying", "Kept", "certified", "kept"]
 
 SEED = 0
+ROWS = "rows.toml"
 
 
 @final
@@ -84,3 +88,41 @@ def certified(folder: Path) -> list[Certified]:
 
 def _read(record: dict[str, Any]) -> Certified:
     return Certified(record["true_label"], certificates.read(record["certificate"]), record.get("answer"))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Certificates by index; and where they are kept, what about, by which command and since when."""
+
+    rows: list[Certified]
+    said: str
+
+
+def kept(desk: Desk, name: str, net: Classifier, threat: Threat) -> Kept | None:
+    """results/NAME beside the package, in a full run, if its certificates are about this classifier and about all of
+    this threat's Γ.
+    """
+    with resources.as_file(resources.files("warpcert")) as package:
+        folder = package.parent / "results" / name
+    if desk.quick or not name or not (folder.parent / ROWS).is_file() or not folder.is_dir():
+        return None
+    rows = certified(folder)
+    about = rows[0].certificate
+    if about.classifier.fingerprint != net.fingerprint or not _covers(about.threat, threat):
+        return None
+    told = next(row for row in _listed(folder.parent) if row["name"] == name)
+    command = f"`warpcert {told['command']}`, {told['measured']}"
+    return Kept(rows, f"{len(rows)} certificates kept in results/{name} ({told['task']}; {command}).")
+
+
+def _covers(there: Threat, wanted: Threat) -> bool:
+    """The same transformation and interpolation, and a Γ that holds the one that is wanted."""
+    same = (there.transform, there.interpolation, there.l2) == (wanted.transform, wanted.interpolation, wanted.l2)
+    holds = (a <= b for a, b in zip(there.box.lower, wanted.box.lower, strict=True))
+    return same and all(holds) and all(a >= b for a, b in zip(there.box.upper, wanted.box.upper, strict=True))
+
+
+def _listed(folder: Path) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = tomllib.loads((folder / ROWS).read_text(encoding="utf-8"))["row"]
+    return found

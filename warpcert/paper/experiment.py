@@ -13,7 +13,7 @@ from typing import final
 from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.journal import RECORDS, Step, limited, read_journal
 from warpcert.paper.published import PUBLISHED
-from warpcert.paper.reasons import REASONS
+from warpcert.paper.reasons import REASONS, below
 from warpcert.paper.row import Row
 from warpcert.report.table import Cell, Cited, Figure, Table
 from warpcert.runs.lines import devices
@@ -104,7 +104,7 @@ def _line(experiment: Experiment, row: Row, desk: Desk) -> Generator[tuple[str, 
         raise ValueError(f"the row {row.name} measured {', '.join(unknown)}, which the table has no column for")
     cited: tuple[Cited | None, ...] = (None,) * len(columns)
     if (printed := PUBLISHED.get(key)) is not None:
-        said += [printed.setting, REASONS.get(key, "")]
+        said += [printed.setting, REASONS.get(key, ""), below(cells, printed.numbers)]
         cited = tuple(printed.cited(c) for c in columns)
     else:
         said.append(REASONS.get(key, ""))

@@ -1,8 +1,13 @@
-"""Why our numbers are not the published ones, by experiment and row: a sentence or two each."""
+"""Why our numbers are not the published ones, by experiment and row: a sentence or two each; and what is chance."""
 
 from __future__ import annotations
 
-__all__ = ["REASONS"]
+from collections.abc import Mapping
+
+from warpcert.report.table import Cell, difference
+from warpcert.runs.summary import share_interval
+
+__all__ = ["REASONS", "below"]
 
 Reasons = dict[tuple[str, str], str]
 
@@ -140,3 +145,25 @@ REASONS: Reasons = {
     ("verified", "imagenet-quoted"): "Nearest-neighbour interpolation jumps, which no bound of ours allows.",
     ("refinement", "imagenet-10"): "The paper does not give the range; ours is ±10° with σ_γ = 10° at 224×224.",
 }  # fmt: skip
+
+COUNTS = ("images", "attacked images", "sounds")
+SHARES = ("±", "r >", "accuracy", "b, ", "g ", "g,", "plain", "+ ", "correct", "verified", "certified", "E ≤")
+
+
+def below(cells: Mapping[str, Cell], published: Mapping[str, Cell]) -> str:
+    """A sentence for people; "" if no share of ours is below.
+
+    Chance explains a share if the 95 % interval (Clopper–Pearson) of so many images holds the published one.
+    """
+    count = next((n for name in COUNTS if isinstance(n := cells.get(name), int)), 0)
+    chance, other = list[str](), list[str]()
+    for name in (n for n in published if n.startswith(SHARES)):
+        ours, known = cells.get(name), published[name]
+        if not isinstance(ours, float | int) or not isinstance(known, float) or not count:
+            continue
+        if (difference(ours, known) or 0) < 0:
+            high = share_interval(round(ours * count), count)[1]
+            (chance if known <= high else other).append(name)
+    said = [f"{', '.join(chance)}: the 95 % interval of {count} holds the paper's."] if chance else []
+    said += [f"Below, and not by chance: {', '.join(other)}."] if other else []
+    return " ".join(said)

@@ -17,12 +17,11 @@ from warpcert.errors.sampled import Sampled
 from warpcert.learn.data import Dataset
 from warpcert.paper.calibrating import calibrated, calibration_data, plan
 from warpcert.paper.cells import ANGLES, RADII, accuracy_cells
-from warpcert.paper.certifying import Certified, Certifying
+from warpcert.paper.certifying import Certified, Certifying, kept
 from warpcert.paper.classifiers import EFFICIENTNET, RESTRICTED, classifier_of, plain, reference_of, smoothed
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment
 from warpcert.paper.journal import Step, measured
-from warpcert.paper.kept import kept
 from warpcert.paper.photographs import IMAGENET, RIMAGENET, pictures_of
 from warpcert.paper.row import NONE, Beside, Measured, Size, Work
 from warpcert.report.table import Cell

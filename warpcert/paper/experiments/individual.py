@@ -12,11 +12,10 @@ from warpcert.errors.calibration import Calibrating
 from warpcert.errors.proved import Curve
 from warpcert.paper.calibrating import calibrated, calibration_data, plan
 from warpcert.paper.cells import attacked_cells
-from warpcert.paper.certifying import Certifying
+from warpcert.paper.certifying import Certifying, kept
 from warpcert.paper.classifiers import classifier_of, smoothed
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment
-from warpcert.paper.kept import kept
 from warpcert.paper.row import NONE, Measured, Size, Work
 from warpcert.report.table import Cell
 from warpcert.threat import Threat

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from warpcert import methods
 from warpcert.classifier import About, Levels
 from warpcert.classifier.votes.voting import Logits
-from warpcert.paper.certifying import Certified, Certifying
+from warpcert.paper.certifying import Certified, Certifying, kept
 from warpcert.paper.desk import Desk
 from warpcert.paper.experiment import Experiment
-from warpcert.paper.kept import kept
 from warpcert.paper.row import NONE, Beside, Measured, Size, Unmeasured, Work
 from warpcert.report.table import Cell
 from warpcert.threat import Threat
