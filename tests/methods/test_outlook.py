@@ -143,9 +143,17 @@ def test_the_pace_is_that_of_a_batch_that_takes_long_enough(monkeypatch: pytest.
         asked.append(count)
         now[0] += 0.01 + 0.001 * count
 
-    assert pace(work, 1000) == pytest.approx(0.01 / 256 + 0.001) and asked == [1, 4, 16, 64, 256]
+    assert pace(work, 1000) == pytest.approx(0.01 / 256 + 0.001) and asked == [1, 4, 16, 64, 256, 256]
     asked.clear()
     assert pace(work, 10) == pytest.approx(0.01 / 10 + 0.001) and asked == [1, 4, 10]
+    asked.clear()
+
+    def prepared(count: int) -> None:
+        """As a GPU does: seconds when it meets a size for the first time."""
+        now[0] += 0.0 if count in asked else 3.0
+        work(count)
+
+    assert pace(prepared, 1000) == pytest.approx(0.01 / 256 + 0.001) and asked.count(4) == 2
 
 
 def test_durations_are_told_as_people_do() -> None:
