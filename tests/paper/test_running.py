@@ -22,7 +22,7 @@ from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.experiment import Experiment, run
 from warpcert.paper.experiments import EXPERIMENTS
 from warpcert.paper.experiments.violations import SURE, answers_at
-from warpcert.paper.jobs import side_by_side
+from warpcert.paper.jobs import _begin, side_by_side
 from warpcert.paper.journal import WHOLE, EnoughError, Step, limited, measured
 from warpcert.paper.row import Size
 from warpcert.report.table import Table
@@ -194,3 +194,9 @@ def test_certificates_that_are_kept_are_told_in_full_runs(tmp_path: Path, monkey
     replace(table, rows=((*table.rows[0][:place], 0.95, *table.rows[0][place + 1 :]),)).write(folder)
     (problem,) = benchmark.check(tmp_path)
     assert "±50° is 0.95 in the table" in problem
+
+
+def test_processes_compute_as_the_command_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    _begin(torch.get_num_threads(), "cpu")
+    assert not torch.backends.cudnn.allow_tf32, "exact refuses to certify with it"

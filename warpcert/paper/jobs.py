@@ -13,6 +13,7 @@ from warpcert.paper.desk import Desk, Missing
 from warpcert.paper.experiment import Experiment
 from warpcert.paper.journal import limited
 from warpcert.paper.row import Beside, Row, Versus
+from warpcert.runs.job import device_of
 from warpcert.runs.lines import InUseError
 
 __all__ = ["side_by_side"]
@@ -24,9 +25,8 @@ def side_by_side(experiments: Sequence[Experiment], desk: Desk, jobs: int) -> It
     """
     rows = [(e.name, row) for e in experiments if not e.alone for row in e.rows if not isinstance(row, Beside)]
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    pool = ProcessPoolExecutor(
-        jobs, multiprocessing.get_context("forkserver"), initializer=torch.set_num_threads, initargs=(threads,)
-    )
+    context = multiprocessing.get_context("forkserver")
+    pool = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(threads, str(desk.device)))
     try:
         asked = {pool.submit(_measure, name, row, desk): row.case for name, row in rows}
         for done, future in enumerate(as_completed(asked), 1):
@@ -34,6 +34,12 @@ def side_by_side(experiments: Sequence[Experiment], desk: Desk, jobs: int) -> It
             yield asked[future], done, len(asked)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin(threads: int, device: str) -> None:
+    """As the process that hands out the rows began."""
+    torch.set_num_threads(threads)
+    device_of(device)
 
 
 def _measure(name: str, row: Row, desk: Desk) -> None:
