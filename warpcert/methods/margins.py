@@ -29,7 +29,7 @@ from warpcert.windows.cover import Windows, cover_windows, halved
 __all__ = ["MarginCover"]
 
 SHARE = 0.35  # of what the margin at γ = 0 can bear: the first windows are cut for such an E …
-WIDE = 0.8  # … and for such a one where their number grows with a power of it
+WIDE = 1.6  # … and, where their number grows with a power of it, for one of which most have to be halved
 ROUNDS = 10  # of halving windows whose margin is positive but too small
 DIGITS = 3  # of the margins in a certificate
 HASTY = 32  # windows asked about between two looks at the clock
