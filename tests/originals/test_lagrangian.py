@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -513,3 +514,33 @@ def test_directions_are_followed_also_where_nothing_is_seen() -> None:
     value, pulled, after = inverse_metric._ritz(lambda z: seen @ z, lambda z: seen.mT @ z, some, 4)
     assert torch.allclose(value, torch.linalg.eigvalsh(seen @ seen.mT), atol=1e-9)
     assert bool(pulled.isfinite().all()) and bool(after.isfinite().all())
+
+
+def test_where_float64_does_not_suffice_the_boxes_bound_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.nn.functional.avg_pool2d(DIGITS.image(3).double()[None], 4)[0]
+    threat, d = Threat.of("rotation", 5), defence("rotation", margin=1)
+    gamma, beta = torch.tensor([[0.03]], dtype=torch.float64), torch.tensor([[0.2], [-0.4]], dtype=torch.float64)
+    x_attacked, originals = one_cell(x, threat, gamma, 0.005, 0.5)
+    loose = Lagrangian(steps=2).errors(originals, d, beta, enough=math.inf)
+    monkeypatch.setattr("warpcert.originals.lagrangian.metric.Metric.center", uneven)
+    monkeypatch.setattr("warpcert.originals.lagrangian.inverse.tuned", lambda *_: inverse_metric.Metric(*[None] * 2))
+    found = Lagrangian(steps=2).errors(originals, d, beta)
+    assert torch.equal(found, loose) and bool((true_error(x, x_attacked, d, beta, gamma) <= found[:, 0]).all())
+
+
+def uneven(*_: Any) -> Any:
+    """A matrix that has no factors."""
+    return type("", (), {"factor": lambda self: None})()
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 4), (1, 1, 7), (3, 9, 1), (1, 1, 1)])
+@pytest.mark.parametrize("threat", [Threat.rotation(20), Threat.translation(1)])
+def test_narrow_pictures_have_originals_too(shape: tuple[int, int, int], threat: Threat) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x, name = torch.rand(shape, generator=generator, dtype=torch.float64), threat.transform.name
+    d = Defence.surface(name, *(15.0,) * threat.transform.dim, noise=0.1, preprocess=Preprocess("none", 0, 1.0, 5))
+    gamma = torch.full((1, threat.transform.dim), 0.11, dtype=torch.float64)
+    x_attacked, originals = one_cell(x, threat, gamma, 0.02, 0.5)
+    beta = d.draw_beta(3, generator).double()
+    found = Lagrangian(steps=3).errors(originals, d, beta)
+    assert bool((true_error(x, x_attacked, d, beta, gamma) <= found[:, 0]).all()) and bool(found.isfinite().all())

@@ -13,9 +13,13 @@ from warpcert.originals.lagrangian.metric import Metric
 from warpcert.originals.lagrangian.strips import Factor
 from warpcert.originals.lagrangian.view import View
 
-__all__ = ["Estimate", "estimate", "lagrangian_bound"]
+__all__ = ["Estimate", "UnevenError", "estimate", "lagrangian_bound"]
 
 SLACK = 1e-10  # of the sums below, relative to the sums of the absolute values
+
+
+class UnevenError(ValueError):
+    """float64 does not suffice for the multipliers of a cell."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ def estimate(c: Cell, metric: Metric) -> Estimate:
     """
     factor = metric.center(c).factor()
     if factor is None:
-        raise ValueError("the multipliers of a cell are too uneven for float64")
+        raise UnevenError("the multipliers of a cell are too uneven for float64")
     d1, d2 = metric.d1, metric.d2
     first = _solved(factor, d1 * c.middle + c.adjoint(d2 * c.data)[0])
     moved = c.apply(first)  # [1+d, C, N]: A_a x̂₀

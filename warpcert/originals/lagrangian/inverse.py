@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from warpcert.classifier.defence import Defence
-from warpcert.originals.lagrangian.bound import estimate, lagrangian_bound
+from warpcert.originals.lagrangian.bound import UnevenError, estimate, lagrangian_bound
 from warpcert.originals.lagrangian.cell import Cell, cells
 from warpcert.originals.lagrangian.lens import lens
 from warpcert.originals.lagrangian.metric import tuned
@@ -104,7 +104,17 @@ class Lagrangian(InverseBound):
         return result + slack
 
     def _sharp(self, group: list[Cell], shape: torch.Size, defence: Defence, beta: Tensor, seen: Tensor) -> Tensor:
-        """The Lagrangian bounds [b,g] of neighbouring cells, with common multipliers."""
+        """The Lagrangian bounds [b,g] of neighbouring cells, with common multipliers; ∞ where float64 does not suffice
+        for them, so that the boxes alone bound the error there.
+        """
+        try:
+            return self._by_multipliers(group, shape, defence, beta, seen)
+        except UnevenError:
+            return beta.new_full((len(beta), len(group)), torch.inf)
+
+    def _by_multipliers(
+        self, group: list[Cell], shape: torch.Size, defence: Defence, beta: Tensor, seen: Tensor
+    ) -> Tensor:
         order = beta[:, 0].argsort()
         some = torch.linspace(0, len(beta) - 1, min(self.representatives, len(beta))).round().long()
         picked = beta[order[some.to(order.device)]]
