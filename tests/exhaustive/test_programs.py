@@ -15,6 +15,7 @@ from warpcert import certificates, methods
 from warpcert.certificates import Exhausted
 from warpcert.classifier import Levels, Plain
 from warpcert.classifier.before.rounding import level
+from warpcert.exhaustive import enumeration
 from warpcert.exhaustive.enumeration import Plan, images, plan
 from warpcert.exhaustive.events import isolation
 from warpcert.exhaustive.events import programs as following
@@ -208,6 +209,19 @@ def test_every_attack_by_a_flow_in_float64_is_enumerated(key: str, kind: str, fl
     assert len(c.programs) == 1 + floats and all(half.followed for half in halves if half.bundles)
     assert any(half.bundles for half in halves) or kind == "random"
     assert missed(x, threat, step, torch.float64, 1000) == 0
+
+
+def test_a_plan_is_followed_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that exact arithmetic keeps and the programs do not: more pictures, but an attacker who exists."""
+    x, threat = mirrored("symmetric", True), MOVED["scaling"]
+    half = _half(find_crossings(x, threat, threat.off_by, 8), 1)
+    limit = next(n for n in (2, 4, 8, 16, 32) if not plan(replace(half, programs=()), n).unresolved)
+    with monkeypatch.context() as m:
+        m.setattr(enumeration, "_ROOM", 0)
+        left = plan(half, limit)
+    patient = plan(half, limit)
+    assert left.bundles and not left.followed and not left.unresolved
+    assert patient.followed and patient.total > left.total and patient.bundles == left.bundles
 
 
 def test_exact_arithmetic_misses_attacks_by_a_flow() -> None:

@@ -59,7 +59,8 @@ from warpcert.exhaustive.events.isolation import ragged
 __all__ = ["Chunks", "Plan", "images", "plan"]
 
 _BLOCK = 128  # steps whose changes are summed up one after the other
-_PATIENT = 64  # as many combinations may a clique have if it is all that keeps a plan from being followed
+_PATIENT = 64  # times as many combinations may a clique have if nothing else keeps a plan from being followed …
+_ROOM = 1 << 28  # … and as long as its images have no more values than these
 _FEW, _NEAR = 6, 31  # cliques of so few steps, within so many, are looked through for images that come twice
 _TIES = 5  # states of a bundle: before, after, rounded to even, down, up; if all rise or all fall the first three
 # are all; if they also start at levels all even or all odd, the first two. States of the programs follow.
@@ -116,7 +117,8 @@ def plan(crossings: Crossings, limit: int = 1024) -> Plan:
         return made
     group = _bundle(crossings, crowded)
     if turns := turns_of(crossings, group):
-        for most in (limit, _PATIENT * limit):  # that an attacker who exists is covered is worth some pictures
+        patient = min(_PATIENT * limit, _ROOM // crossings.start.numel())
+        for most in (limit, max(limit, patient)):  # that an attacker who exists is covered is worth some pictures
             followed = _draw(crossings, group, most, turns)[0]
             if not followed.unresolved:
                 return followed
