@@ -200,3 +200,10 @@ def test_processes_compute_as_the_command_does(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     _begin(torch.get_num_threads(), "cpu")
     assert not torch.backends.cudnn.allow_tf32, "exact refuses to certify with it"
+
+
+def test_the_kept_tables_are_checked_and_the_page_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = benchmark.RESULTS / "paper"
+    assert list(benchmark.check(folder)) == []
+    assert main(["check", str(folder)]) == 0 and "0 problems" in capsys.readouterr().out
+    assert benchmark.PAGE.read_text(encoding="utf-8") == benchmark.page(folder), "run `python -m benchmarks.paper page`"

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, cast, final
 
 from warpcert.certificates.sealed import unseal
 from warpcert.paper.desk import Missing
-from warpcert.runs.lines import Lines, devices, read_lines, write_json
+from warpcert.runs.lines import Lines, add_device, read_lines, write_json
 
 __all__ = [
     "PACKED",
@@ -72,12 +72,15 @@ class Journal:
         self._lines = Lines(folder / RECORDS)
         try:
             _claim(folder, config, self._lines.started)
+            self._folder, self._device = folder, config.get("device")  # until it has done something
             self.values = {record["key"]: record["value"] for record in read_journal(folder)}
         except BaseException:
             self._lines.close()
             raise
 
     def append(self, key: str | int, value: Any, seconds: float) -> None:
+        add_device(self._folder / CONFIG, self._device)
+        self._device = None
         self.values[key] = self._lines.append({"key": key, "value": value, "seconds": seconds})["value"]
 
     def __enter__(self) -> Self:
@@ -97,7 +100,7 @@ def _claim(folder: Path, config: dict[str, Any], started: bool) -> None:
         raise ValueError(
             f"{folder} was measured with a different {', '.join(differing)}; choose another folder, or remove it"
         )
-    write_json(path, config | {"device": devices(present.get("device"), config.get("device"))})
+    write_json(path, config | {"device": present.get("device", config.get("device"))})
 
 
 def read_journal(folder: Path) -> Iterator[dict[str, Any]]:

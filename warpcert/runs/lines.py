@@ -14,7 +14,7 @@ from typing import Any, Self, final
 
 from warpcert.certificates.sealed import parsed, seal
 
-__all__ = ["InUseError", "Lines", "devices", "read_lines", "write_json"]
+__all__ = ["InUseError", "Lines", "add_device", "devices", "read_lines", "write_json"]
 
 
 class InUseError(ValueError):
@@ -82,6 +82,13 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def devices(*told: str | None) -> str:
     """The devices of several configurations, each once: "NVIDIA H200, CPU"."""
     return ", ".join(dict.fromkeys(name for text in told if text for name in text.split(", ")))
+
+
+def add_device(path: Path, name: str | None) -> None:
+    """Another device has worked on what this configuration describes."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if name and (all_of_them := devices(config.get("device"), name)) != config.get("device"):
+        write_json(path, config | {"device": all_of_them})
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

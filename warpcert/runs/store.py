@@ -17,7 +17,7 @@ from warpcert.certificates import Certificate
 from warpcert.certificates.sealed import parsed, unseal
 from warpcert.errors.calibration import Calibration
 from warpcert.runs.job import CALIBRATION
-from warpcert.runs.lines import Lines, devices, read_lines, write_json
+from warpcert.runs.lines import Lines, add_device, read_lines, write_json
 from warpcert.runs.settings import differences
 
 __all__ = ["Store", "missing", "pack", "read_config", "read_records", "run_folders", "verify"]
@@ -48,6 +48,7 @@ class Store:
             self._lines.close()
             raise
         self.done = {record["index"] for record in self.records}
+        self._device: str | None = config.get("device")  # until it has done something
 
     def append(self, index: int, true_label: int, certificate: Certificate, **more: Any) -> dict[str, Any]:
         """Writes one record and returns it; `more` is kept beside the certificate."""
@@ -55,6 +56,8 @@ class Store:
             raise ValueError(f"picture {index} is in the folder already")
         body = {"index": index, "true_label": true_label, "certificate": certificate.to_dict(), **more}
         record = self._lines.append(body)
+        add_device(self._folder / CONFIG, self._device)
+        self._device = None
         self.done.add(index)
         self.records.append(record)
         (self._folder / UNFINISHED.format(index)).unlink(missing_ok=True)
@@ -98,7 +101,7 @@ def _claim(folder: Path, config: dict[str, Any], started: bool) -> None:
         if "indices" in config:
             config["indices"][1] = max(config["indices"][1], present["indices"][1])
         if "device" in config:
-            config["device"] = devices(present.get("device"), config["device"])
+            config["device"] = present.get("device", config["device"])
     write_json(folder / CONFIG, config)
 
 

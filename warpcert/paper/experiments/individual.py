@@ -90,9 +90,11 @@ ROTATED = ("mnist-rotation-individual", "mnist-rotation")
 SHIFTED = ("mnist-translation-individual", "mnist-translation", "mnist-rotation")
 ROTATION = Individual("mnist-rotation", "MNIST, rotation ±10°, interval inverse", "mnist500", "mnist", ROTATED,
                       "rotation", 10)  # fmt: skip
+# One window bears E and all of Γ, about 2.5 deviations together: Φ⁻¹ of the votes less ρ must exceed that.
+CONFIDENT = Size(300, n=100_000, estimate=100, test=700, rho=0.001)
 ONLINE = Individual("mnist-rotation-online", "MNIST, rotation ±30°, DistSPT^D online", "mnist500", "mnist",
                     ("mnist-rotation",), "rotation", 30, inverse="",
-                    full=Size(300, n=100_000, estimate=100, test=700, rho=0.001), quick=NONE)  # fmt: skip
+                    full=CONFIDENT, quick=NONE)  # fmt: skip
 
 INDIVIDUAL = Experiment(
     name="individual",
@@ -116,7 +118,7 @@ INDIVIDUAL = Experiment(
                    kept="cifar-rotation-indiv", quick=Size(1, n=4000, betas=40)),
         Individual("mnist-rotation-online-10", "MNIST, rotation ±10°, DistSPT^D online", "mnist500", "mnist",
                    ("mnist-rotation-calibrated", "mnist-rotation"), "rotation", 10, inverse="",
-                   quick=NONE),
+                   full=CONFIDENT, quick=NONE),
         ONLINE,
     ),
     notes=(
