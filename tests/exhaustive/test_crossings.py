@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from warpcert.exhaustive import enumeration
 from warpcert.exhaustive.enumeration import Plan, images, plan
 from warpcert.exhaustive.events.crossings import Crossings, find_crossings, levels
 from warpcert.exhaustive.events.paths import Moved
@@ -444,9 +445,13 @@ def test_a_thin_margin_or_nan_leaves_it_open() -> None:
         assert not verdict.verified and verdict.gamma is None and "lead is too small" in verdict.reason
 
 
-def test_too_many_combinations_are_admitted() -> None:
+def test_too_many_combinations_are_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     board = picture("checkerboard", (1, 7, 7))
-    verdict = verify(Spotter(torch.full(board.shape, 3)), board, Threat.of("scaling", -60, 80))
+    spotter, threat = Spotter(torch.full(board.shape, 3)), Threat.of("scaling", -60, 80)
+    patient = verify(spotter, board, threat)
+    assert patient.verified and patient.scope == "program"
+    monkeypatch.setattr(enumeration, "_ROOM", 0)
+    verdict = verify(spotter, board, threat)
     assert not verdict.verified and verdict.gamma is None and verdict.unresolved > 0 and "overlap" in verdict.reason
     on_threshold = torch.full((1, 4, 4), 100.5 / 255, dtype=torch.float64)
     verdict = verify(Spotter(board[:, :4, :4]), on_threshold, Threat.of("contrast", 0, 1e-13), label=0)
