@@ -72,3 +72,52 @@ def test_what_is_no_picture_gets_no_answer(wrong: torch.Tensor) -> None:
         for given in (wrong, wrong[None]):
             with pytest.raises(ValueError, match=r"divide 8-bit images by 255|NaN or infinite"):
                 net.predict(given)
+
+
+class Odd(torch.nn.Module):
+    """A network that does what networks should not."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        s = z.flatten(1).mean(1) - 0.2
+        if self.way == "in place":
+            z.mul_(0)
+        logits = torch.stack((s, -s), 1)
+        if self.way == "batch":
+            logits = torch.where(torch.tensor(len(z) < 3), 0.01 * logits, logits)
+        if self.way == "chance":
+            logits = torch.where(torch.rand(len(z), 1) < 0.5, logits, 0.5 * logits)
+        return logits.long() if self.way == "whole" else logits
+
+
+def test_networks_that_work_in_place_change_no_picture() -> None:
+    """Else a cover would speak of another picture than the one that was given."""
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(1, 9, 9, generator=generator) * 255).round() / 255
+    before, threat = x.clone(), wc.Threat.rotation(degrees=3)
+    for plain in (wc.Plain(Odd("in place")), wc.Plain(Odd("in place"), lipschitz=1.0)):
+        plain = plain.eval()
+        made = plain.certify(x, threat)
+        same = type(plain)(Odd(""), lipschitz=plain.lipschitz).eval().certify(x, threat)
+        assert torch.equal(x, before) and made.range == same.range and made.scores == same.scores
+        assert plain.predict(x) == plain.predict(x[None])[0] == made.label and torch.equal(x, before)
+        assert plain.foresee(x, threat).passes > 0
+
+
+@pytest.mark.parametrize("way", ["batch", "chance"])
+def test_networks_whose_answers_depend_on_more_than_the_picture_are_refused(way: str) -> None:
+    torch.manual_seed(0)
+    x = torch.full((1, 9, 9), 0.6)
+    x[0, 4, 2:6] = 0.2
+    with pytest.raises(ValueError, match="must not depend on chance"):
+        for _ in range(20):  # by chance, both answers may be the same
+            wc.Levels(Odd(way).eval(), step=16).certify(x, wc.Threat.rotation(degrees=9))
+
+
+def test_logits_are_no_whole_numbers() -> None:
+    for net in (wc.Levels(Odd("whole").eval(), step=16), wc.Smoothed(Odd("whole").eval(), noise=0.2)):
+        with pytest.raises(ValueError, match=r"floating-point numbers; got torch\.int64"):
+            net.certify(torch.full((1, 9, 9), 0.6), wc.Threat.rotation(degrees=1))

@@ -72,7 +72,8 @@ class Plain(Classifier):
         return deterministic(self.preprocess, transform)
 
     def forward(self, batch: Tensor) -> Tensor:
-        return self.logits(self.preprocess(as_float32(batch)))
+        shown = self.preprocess(as_float32(batch))
+        return self.logits(shown.clone() if shown is batch else shown)  # networks may work in place: not on our picture
 
     def predict(self, x: Tensor) -> int | list[int]:
         return answers(self, x)

@@ -32,6 +32,8 @@ from warpcert.version import __version__
 
 __all__ = ["Exact"]
 
+RESTLESS = "its answers must not depend on chance (dropout) or on the rest of the batch"
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,7 @@ class Exact(Method):
             verdict = verify(f, self._started(x, threat), threat, known.label if known else None, terms, progress)
         made = self._made(classifier, x, threat, verdict, proved)
         made = replace(made, seconds=time.perf_counter() - start + (known.seconds if known else 0.0))
+        _refuse_restless(made)
         if verdict.interrupted:
             raise Interrupted(made)
         return made
@@ -133,6 +136,8 @@ class Exact(Method):
         terms = replace(self._terms(classifier, threat), proved=start, until=until)
         verdict = verify(self._asked(classifier, x, terms), self._started(x, threat), threat, None, terms, progress)
         made = replace(self._made(classifier, x, threat, verdict), seconds=time.perf_counter() - began)
+        if not start:
+            _refuse_restless(made)
         ended = verdict.limit <= until and not (verdict.late or verdict.interrupted)
         if not ended:  # if one is known, it lies beyond
             reason = "" if verdict.verified else "undecided beyond, as yet"
@@ -150,7 +155,10 @@ class Exact(Method):
         """The certificate, but for its seconds, with what was proved before."""
         slack, tolerance, step = classifier.slack, threat.off_by, classifier.step
         seen = threat.transform.quantize(x) if threat.quantized and step == 1 else x
-        scores = tuple(classifier(seen[None])[0].tolist())
+        twice = classifier(torch.stack((seen, seen)))
+        if float((twice[0] - twice[1]).abs().amax()) > slack * max(1.0, float(twice.abs().amax())):
+            raise ValueError(f"asked twice about this picture, the network answers otherwise: {RESTLESS}")
+        scores = tuple(twice[0].tolist())
         done, found = None, verdict.crossings + (proved.crossings if proved else 0)
         if verdict.held is not None:
             margin, scope = verdict.smallest_margin, verdict.scope
@@ -213,3 +221,19 @@ class Exact(Method):
             return f"the classifier answers differently at {threat.transform.at(at)}"
         crowded = verdict.reason.startswith("undecided, as") and not verdict.interrupted
         return f"{verdict.reason}: {against_pictures(classifier)}" if crowded else verdict.reason
+
+
+def _refuse_restless(made: Exhausted) -> None:
+    """Of a network whose answers hang on chance, or on the pictures asked about beside, nothing is proved: alone, the
+    picture itself cannot lead by less than the least lead among all pictures, of which it is one.
+    """
+    found, scores = made.found, made.scores or ()
+    if found is None or made.abstains or len(scores) < 2:
+        return
+    others = max(s for i, s in enumerate(scores) if i != made.label)
+    lead = (scores[made.label] - others) / max(1.0, *map(abs, scores))
+    if not lead >= found.margin - found.slack:
+        raise ValueError(
+            f"asked about this picture alone, the network lets {made.label} lead by {lead:.3g}, and among others by at "
+            f"least {found.margin:.3g}: {RESTLESS}"
+        )

@@ -120,6 +120,8 @@ def logits_of(classifier: Logits, batch: Tensor) -> Tensor:
     if not isinstance(logits, Tensor) or logits.dim() != 2 or logits.shape[0] != batch.shape[0] or logits.shape[1] < 2:
         shape = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(f"the classifier must return logits [{batch.shape[0]}, classes ≥ 2]; got {shape}")
+    if not logits.is_floating_point():
+        raise ValueError(f"the classifier must return logits as floating-point numbers; got {logits.dtype}")
     if not bool(torch.isfinite(logits).all()):
         raise ValueError("the classifier returned NaN or infinite logits")
     return logits

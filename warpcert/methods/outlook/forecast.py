@@ -82,7 +82,7 @@ def network_pace(classifier: Classifier, x: Tensor, batch: int | None = None) ->
 
     @torch.no_grad()
     def ask(n: int) -> float:
-        return float(classifier.logits(prepared.expand(n, *prepared.shape[1:])).sum())
+        return float(classifier.logits(prepared.repeat(n, *[1] * (prepared.dim() - 1))).sum())
 
     return pace(ask, batch_size(x, batch))
 
