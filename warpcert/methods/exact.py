@@ -155,7 +155,7 @@ class Exact(Method):
         """The certificate, but for its seconds, with what was proved before."""
         slack, tolerance, step = classifier.slack, threat.off_by, classifier.step
         seen = threat.transform.quantize(x) if threat.quantized and step == 1 else x
-        twice = classifier(torch.stack((seen, seen)))
+        twice = classifier(torch.stack((seen, seen))).detach()
         if float((twice[0] - twice[1]).abs().amax()) > slack * max(1.0, float(twice.abs().amax())):
             raise ValueError(f"asked twice about this picture, the network answers otherwise: {RESTLESS}")
         scores = tuple(twice[0].tolist())
