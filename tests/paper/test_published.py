@@ -86,7 +86,7 @@ def test_what_chance_explains_is_told_apart() -> None:
 
 
 def test_what_chance_does_not_explain_is_explained_in_the_docs() -> None:
-    """In the tables that are kept: no more rows than docs/paper.md names, each with an explanation that was tested."""
+    """In the tables that are kept: no more rows than docs/paper.md names, each with an explanation there."""
     root = Path(__file__).parents[2]
     found = set()
     for path in sorted((root / "results" / "paper").glob("*/table.json")):

@@ -126,13 +126,14 @@ NOTES = (
     "repeated: E, windows and joint sampling are ours.",
 )
 CIFAR_MODELS = ("cifar-rotation", "cifar-rotation-individual")
+CIFAR_QUICK = ("cifar-rotation-individual",)
 D_FULL = Size(500, n=10_000, estimate=100, test=700, rho=0.01)
 D_QUICK = Size(10, n=6000, estimate=6, test=16, rho=0.1)
 MNIST_D = Dist("mnist-rotation", "MNIST, rotation, Γ = ±30°", "dist-d", "mnist500", "mnist",
                ("mnist-rotation-calibrated", "mnist-rotation"), "rotation", 30, quick_models=("mnist-rotation",),
                kept="mnist-rotation-dist-d", full=D_FULL, quick=D_QUICK)  # fmt: skip
 CIFAR_D = Dist("cifar10-rotation", "CIFAR-10, rotation, Γ = ±30°", "dist-d", "cifar10", "cifar10", CIFAR_MODELS,
-               "rotation", 30, kept="cifar-rotation-dist-d", full=D_FULL,
+               "rotation", 30, kept="cifar-rotation-dist-d", quick_models=CIFAR_QUICK, full=D_FULL,
                quick=Size(2, n=2000, estimate=2, test=4, rho=0.2))  # fmt: skip
 # The paper blurs (σ 1, 5×5) after the reduction by 2; here P and noise come before it, so the blur is twice as wide,
 # and f reduces the picture, and the noise with it.
@@ -187,10 +188,10 @@ DISTRIBUTION_X = Experiment(
         replace(TRANSLATED, method="dist-x", quick=Size(6, n=6000, betas=200)),
         Dist("cifar10-rotation-30", "CIFAR-10, rotation, Γ = ±30°", "dist-x", "cifar10", "cifar10",
              ("cifar-rotation-dist-x-30", *CIFAR_MODELS), "rotation", 30, kept="cifar-rotation-dist-x-30",
-             quick=Size(2, n=2000, betas=60)),
+             quick_models=CIFAR_QUICK, quick=Size(2, n=2000, betas=60)),
         Dist("cifar10-rotation-10", "CIFAR-10, rotation, Γ = ±10°", "dist-x", "cifar10", "cifar10",
              ("cifar-rotation-dist-x-10", *CIFAR_MODELS), "rotation", 10, kept="cifar-rotation-dist-x-10",
-             quick=Size(2, n=2000, betas=60)),
+             quick_models=CIFAR_QUICK, quick=Size(2, n=2000, betas=60)),
         replace(PHOTOGRAPHS, method="dist-x", full=Size(50, n=1000, betas=640), quick=Size(2, n=100, betas=20)),
         replace(PHOTOGRAPHS, name="imagenet-rotation-40", case=f"{PHOTOGRAPHS.case}, σ_δ = 0.4", method="dist-x",
                 noise=0.4, full=Size(50, n=1000, betas=640), quick=NONE),
