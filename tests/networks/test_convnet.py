@@ -35,10 +35,13 @@ def test_layers_are_the_papers() -> None:
 @pytest.mark.parametrize(("name", "shape", "classes"), [("fashion", (1, 28, 28), 10), ("cifar", (3, 32, 32), 10),
                                                         ("gtsrb", (3, 32, 32), 43)])  # fmt: skip
 def test_resnet_18(name: str, shape: tuple[int, ...], classes: int) -> None:
-    config = Recipe.read(RECIPES / f"{name}-paper" / "recipe.toml").config(shape, classes)
-    net = build(config)
-    convolutions = [m for m in net.modules() if isinstance(m, torch.nn.Conv2d) and m.kernel_size == (3, 3)]
-    assert len(convolutions) == 17 and sum(p.numel() for p in net.parameters()) == pytest.approx(11.17e6, rel=0.002)
+    """At its own width, 64, and at half of it, which the recipes have."""
+    recipe = Recipe.read(RECIPES / f"{name}-paper" / "recipe.toml")
+    assert recipe.width == 32
+    for width, size in ((64, 11.17e6), (32, 2.80e6)):
+        net = build(recipe.override([f"width={width}"]).config(shape, classes))
+        convolutions = [m for m in net.modules() if isinstance(m, torch.nn.Conv2d) and m.kernel_size == (3, 3)]
+        assert len(convolutions) == 17 and sum(p.numel() for p in net.parameters()) == pytest.approx(size, rel=0.004)
     assert net.eval()(torch.rand(2, *shape)).shape == (2, classes)
 
 

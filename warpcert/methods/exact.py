@@ -154,7 +154,11 @@ class Exact(Method):
     ) -> Exhausted:
         """The certificate, but for its seconds, with what was proved before."""
         slack, tolerance, step = classifier.slack, threat.off_by, classifier.step
-        seen = threat.transform.quantize(x) if threat.quantized and step == 1 else x
+        seen = x
+        if (
+            threat.quantized and step == 1
+        ):  # in float64, as the walk does: 64.5 levels in float32 may have been a bit less
+            seen = threat.transform.quantize(levels(x)[0] / 255).float()
         twice = classifier(torch.stack((seen, seen))).detach()
         if float((twice[0] - twice[1]).abs().amax()) > slack * max(1.0, float(twice.abs().amax())):
             raise ValueError(f"asked twice about this picture, the network answers otherwise: {RESTLESS}")
