@@ -63,3 +63,10 @@ def test_whoever_is_ended_may_put_back_what_they_changed(monkeypatch: pytest.Mon
             with pytest.raises(TimeOverError):
                 endless()
     assert torch.is_grad_enabled()
+
+
+def test_gradients_are_on_again_if_the_time_is_over_as_no_grad_ends() -> None:
+    with pytest.raises(TimeOverError), limited(time.perf_counter() + 0.05), torch.no_grad():
+        torch.zeros(1)
+        time.sleep(0.1)
+    assert torch.is_grad_enabled()

@@ -131,6 +131,23 @@ def test_of_a_wrong_answer_no_more_than_a_little_is_proved(at_once: int, tmp_pat
     assert whole.found.held == 1 and wrong.passes < whole.passes and verify(tmp_path) == []
 
 
+@pytest.mark.parametrize("sharing", [True, False])
+def test_ctrl_c_at_a_wrong_answer_is_an_interruption(sharing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = picture(5)
+    f = classifier(x, 5, 50.0)
+    job = Job(Held(f), THREAT, methods.chosen(f, batch=32), right_only=True)
+    engine, wrong = here(job.open()), 1 - int(f.predict(x))  # type: ignore[arg-type]
+    engine = Sharing(job, 1).over(engine, lambda *_: None) if sharing else engine
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("warpcert.exhaustive.verify._Walk.go", stop)
+    with pytest.raises(methods.Interrupted) as stopped:
+        list(engine(iter([job.task(0, x, wrong, 0)])))
+    assert stopped.value.part is None and isinstance(stopped.value.certificate, Exhausted)
+
+
 def test_a_gap_another_picture_or_other_terms_are_refused() -> None:
     x, y = picture(1), picture(2)
     f = classifier(x, 1, 50.0)

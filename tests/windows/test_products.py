@@ -16,7 +16,7 @@ from warpcert.learn.data import load
 from warpcert.threat import Threat
 from warpcert.transforms import Blur, Preprocess
 from warpcert.windows import chain, pieces
-from warpcert.windows.cover import Windows, cover_windows, halved, unknown
+from warpcert.windows.cover import Windows, bounds, cover_windows, halved, unknown
 
 PLAIN, BLUR = Preprocess(), Preprocess("circle", 0.5, 1.0, 5)
 THREATS: dict[str, dict[str, Any]] = {
@@ -196,6 +196,16 @@ def test_norms_of_what_moves_pixels(name: str) -> None:
         assert max(float(torch.linalg.matrix_norm(m, 2)) for m in matrices) <= bound
         sums = max(float(m.sum(0).max()) for m in matrices)
         assert sums <= bound**2 * (1 + 1e-9) and (name == "translation" or bound**2 <= 1.02 * sums)
+
+
+def test_windows_of_a_chain_again_are_those_that_were_covered() -> None:
+    """Their middles are not rounded; and no norm of a bicubic flow is known."""
+    x, threat = torch.rand(1, 8, 8), Threat.made_of({"rotation": 2, "scaling": 3})
+    low, high = (torch.tensor([e], dtype=torch.float64) for e in (threat.box.lower, threat.box.upper))
+    again = bounds(low, high, x, threat, PLAIN, rounded=True)
+    assert not again.rounded and torch.equal(again.E, bounds(low, high, x, threat, PLAIN, rounded=False).E)
+    with pytest.raises(ValueError, match="bilinearly"):
+        bounds(low, high, x, replace(threat, interpolation="bicubic"), PLAIN, rounded=False)
 
 
 def test_chains_of_other_orders_and_kernels_are_refused() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 __all__ = ["GRACE", "TimeOverError", "limited"]
@@ -27,11 +28,13 @@ def limited(until: float) -> Iterator[None]:
     if until == math.inf:
         yield
         return
-    mode = _Deadline(until)
+    mode, grad = _Deadline(until), torch.is_grad_enabled()
     try:
         with mode:
             yield
     finally:
+        if torch.is_grad_enabled() != grad:  # the time was over just as torch.no_grad() ended
+            torch.set_grad_enabled(grad)
         mode.until = math.inf  # should Ctrl-C have kept torch from forgetting it
 
 

@@ -18,7 +18,7 @@ from warpcert.certificates.sealed import picture_digest
 from warpcert.classifier import Classifier, Smoothed
 from warpcert.exhaustive.parts import Part
 from warpcert.learn.foreign import open_model
-from warpcert.methods.base import Method, Progress
+from warpcert.methods.base import Interrupted, Method, Progress
 from warpcert.threat import Threat
 
 __all__ = ["CALIBRATION", "AttackPlan", "Certifier", "Held", "Job", "Named", "Outcome", "Task", "device_of", "seed_for"]
@@ -148,10 +148,8 @@ class Job:
             x = torch.from_numpy(task.x).to(self.device)
             if self.method.attacked:
                 return self._attacked(classifier, task, progress)
-            first = task.known is None and (task.part is None or task.part[0] == 0)
-            if self.right_only and first and classifier.predict(x) != task.label:
-                made = methods.part(self.method, classifier, x, self.threat, (0.0, LITTLE)).made
-                return made if made.counterexample or made.found is None else replace(made, reason=WRONG), {}
+            if self.right_only and (task.part or (0.0,))[0] == 0 and classifier.predict(x) != task.label:
+                return self._little(classifier, x, progress), {}
             if task.part is not None:
                 method = replace(self.method, time_limit=task.seconds)  # type: ignore[call-arg]
                 return methods.part(method, classifier, x, self.threat, task.part, progress), {}
@@ -160,6 +158,14 @@ class Job:
             return methods.certify_with(self.method, classifier, x, self.threat, seed=task.seed, progress=progress), {}
 
         return certify
+
+    def _little(self, classifier: Classifier, x: torch.Tensor, progress: Progress | None) -> Certificate:
+        """Of `LITTLE` of the range."""
+        try:
+            made = methods.part(self.method, classifier, x, self.threat, (0.0, LITTLE), progress).made
+        except Interrupted as stop:
+            raise Interrupted(stop.certificate) from None  # it is no part of a picture that others share
+        return made if made.counterexample or made.found is None else replace(made, reason=WRONG)
 
     def _attacked(self, classifier: Classifier, task: Task, progress: Progress | None) -> Outcome:
         """Attacks the network behind P, then answers and certifies without the original (the paper's §6.4)."""

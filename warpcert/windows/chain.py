@@ -11,7 +11,8 @@ is this, if R moves pixels twice. Added to that:
   arithmetic   by how much the attacker's first picture y' errs is in E¹. What R in float32 makes of y' differs from
                R y' by `_arithmetic` at most, for any picture with values in [0,1], which y' has up to roundings.
   rounding     if the attacker rounds at the end, Eʳ is about q(R_θ y), and ‖q(a) − q(b)‖ ≤ ‖a − b‖ + √n/255: clipping
-               brings two values no farther apart, and rounding moves each by half a level at most.
+               brings two values no farther apart, and rounding moves each by half a level at most, and by 2u as
+               it multiplies and divides by 255 in float32.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def measured(scene: Scene, lower: Tensor, upper: Tensor) -> Tensor:
     """E [J] ≥ ‖P x' − P z_j‖₂ for all x' that the attacker can hand over with γ in window j [J,d]: see `distances`."""
     if not is_chain(scene.threat):
         return distances(scene, lower, upper)
+    if scene.threat.interpolation != "bilinear":
+        raise ValueError(f"several parts that move pixels are bounded bilinearly; got {scene.threat.interpolation}")
     (first, rest), x = split(scene.threat), scene.x
     own, enlarged = first.transform.dim, enlarging(rest)
     ends, which = torch.unique(torch.cat((lower[:, :own], upper[:, :own]), 1), dim=0, return_inverse=True)
@@ -88,7 +91,7 @@ def enlarging(threat: Threat) -> float:
 
 def _added(rest: Threat, x: Tensor) -> float:
     """What arithmetic and rounding add after the first part."""
-    return _arithmetic(rest, x.shape) + (math.sqrt(x.numel()) / 255 if rest.quantized else 0.0)
+    return _arithmetic(rest, x.shape) + (math.sqrt(x.numel()) * (1 / 255 + 4 * UNIT) if rest.quantized else 0.0)
 
 
 def _arithmetic(threat: Threat, shape: Sequence[int]) -> float:

@@ -283,8 +283,10 @@ def halved(windows: Windows, chosen: Tensor, x: Tensor, threat: Threat, preproce
 
 
 def bounds(lower: Tensor, upper: Tensor, x: Tensor, threat: Threat, preprocess: Preprocess, rounded: bool) -> Windows:
-    """These windows [J,d], which need not tile Γ, with E_j."""
-    start = time.perf_counter()
+    """These windows [J,d], which need not tile Γ, with E_j. Middles of several parts that move pixels are not rounded,
+    as `cover_windows` has them.
+    """
+    start, rounded = time.perf_counter(), rounded and not is_chain(threat)
     scene = Scene(x.to(lower.device, torch.float64), threat, preprocess.linear, rounded)
     with torch.no_grad():
         bound = rounded_up(measured(scene, lower, upper))
