@@ -48,7 +48,7 @@ def network_row(row: Row, task: Task, name: str) -> None:
             what, threat = f"item {number}: {certificate}", f.threat
             gamma = torch.cat((reach.uniform(GRID, g), reach.grid(3)))
             for turn in range(ROUNDS):
-                at = gamma.to(x.device)
+                at = threat.transform.legal(gamma, reach).to(x.device)  # whole pixels, in the disc that was certified
                 given = threat.attacked(x.double(), at).float()
                 right, lead = asked(f, given, certificate.label, g)
                 row.check(right, what)
