@@ -228,7 +228,7 @@ class Exact(Method):
 
 
 def _refuse_restless(made: Exhausted) -> None:
-    """Of a network whose answers hang on chance, or on the pictures asked about beside, nothing is proved: alone, the
+    """Of a network whose answers depend on chance, or on the rest of the batch, nothing is proved: alone, the
     picture itself cannot lead by less than the least lead among all pictures, of which it is one.
     """
     found, scores = made.found, made.scores or ()

@@ -24,6 +24,7 @@ NAMES = {
     "time_limit": "the time limit",
     "centres": "the centre pictures",
     "eight_bit": "the attacker starts from 8 bits",
+    "right_only": "wrong answers proved on little of the range",
 }
 PLACE = ("model", "shape")  # where it was found: the fingerprint tells what it is
 FREE = (*PLACE, "device")  # a run may go on on another device
